@@ -25,9 +25,9 @@ from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.launch_version import K3S_CHECK
 from node_fleet.domain.scaling.minimum_size import TIMED
 from node_fleet.domain.scaling.outdated import outdated_workers
-from node_fleet.domain.scaling.roll_out import K3S_CHECK
 from node_fleet.domain.scaling.spot_return import SPOT_CHECK
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.domain.scaling.unhealthy import recovering

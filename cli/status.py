@@ -29,7 +29,7 @@ from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.domain.scale_up.launch import fleet_weight
 from node_fleet.domain.scaling.disruption import local_text
-from node_fleet.domain.scaling.roll_out import launch_hold
+from node_fleet.domain.scaling.launch_version import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings

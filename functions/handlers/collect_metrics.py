@@ -19,8 +19,9 @@ from node_fleet.domain.model.timed_minimum import minimum_in_force
 from node_fleet.domain.scale_up.join import console_end
 from node_fleet.domain.scale_up.launch import fleet_weight, with_promised
 from node_fleet.domain.scale_up.orphans import describe_stale_exporter
+from node_fleet.domain.scaling.launch_version import launch_hold, with_server_version
 from node_fleet.domain.scaling.prediction import is_prediction_due
-from node_fleet.domain.scaling.roll_out import launch_hold, lost_replacement, with_server_version
+from node_fleet.domain.scaling.roll_out import lost_replacement
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take
 from node_fleet.services import Services, load_services

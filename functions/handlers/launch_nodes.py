@@ -31,7 +31,7 @@ from node_fleet.domain.scale_up.placement import (
 )
 from node_fleet.domain.scale_up.refusals import launch_error, refusal_alerts
 from node_fleet.domain.scale_up.standby import refill_pools, with_standby
-from node_fleet.domain.scaling.roll_out import version_to_launch
+from node_fleet.domain.scaling.launch_version import version_to_launch
 from node_fleet.logs import logger
 from node_fleet.payload import add_alerts, from_payload, known, put, take
 from node_fleet.services import Services, load_services

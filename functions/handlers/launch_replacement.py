@@ -17,7 +17,7 @@ from node_fleet.domain.interruption.response import (
     worker_to_replace,
 )
 from node_fleet.domain.model.errors import PausedError
-from node_fleet.domain.scaling.roll_out import version_to_launch
+from node_fleet.domain.scaling.launch_version import version_to_launch
 from node_fleet.logs import logger
 from node_fleet.payload import put, take
 from node_fleet.services import Services, load_services

@@ -38,9 +38,9 @@ from node_fleet.domain.scaling.roll_out import (
     is_rebooted_first,
     removal_order,
     removed_in_vain,
-    replaceable_workers,
     surge,
 )
+from node_fleet.domain.scaling.roll_out_hold import replaceable_workers
 from node_fleet.domain.scaling.signals.chosen_headroom import keeps_headroom
 from node_fleet.domain.scaling.signals.idle import evaluate_projection
 from node_fleet.domain.scaling.tick import Tick, make_tick

@@ -21,10 +21,12 @@ from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.weight import LimitUse
 from node_fleet.domain.scale_down.eligibility import Eligibility, Kept
 from node_fleet.domain.scale_down.selection import choose_replaced
-from node_fleet.domain.scaling import roll_out
+from node_fleet.domain.scaling import roll_out_hold
 from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.launch_version import launch_hold, version_to_launch
 from node_fleet.domain.scaling.memory_update import record_replaced, record_replacement
-from node_fleet.domain.scaling.roll_out import launch_hold, removed_in_vain, replaceable_workers, version_to_launch
+from node_fleet.domain.scaling.roll_out import removed_in_vain
+from node_fleet.domain.scaling.roll_out_hold import replaceable_workers
 from node_fleet.domain.scaling.roll_out_stop import join_failure, resumed, stop, stopped_alert
 from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, idle, pods, snapshot, worker, workers
@@ -207,7 +209,7 @@ class TestTheFirstStep:
 
     def test_each_reason_asks_the_budgets_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []
-        monkeypatch.setattr(roll_out, "budget_hold", lambda tick, reason: asked.append(reason) or "")
+        monkeypatch.setattr(roll_out_hold, "budget_hold", lambda tick, reason: asked.append(reason) or "")
         tick = make_tick(snapshot(workers=fleet(20, 20), template_version="2"), Memory(), POLICY, START)
         assert len(replaceable_workers(tick)) == 20 and asked == ["drifted"]
 

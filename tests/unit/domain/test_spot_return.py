@@ -17,7 +17,8 @@ from node_fleet.domain.scale_up.moved import moved_sentence
 from node_fleet.domain.scale_up.placement import Pool, plan_slots, pools_in_order, pools_of_return
 from node_fleet.domain.scale_up.requests import is_first_choice, open_pools, plan_request
 from node_fleet.domain.scaling.decision import Decision, decide
-from node_fleet.domain.scaling.roll_out import inspected_in_vain, removal_order, replaceable_workers
+from node_fleet.domain.scaling.roll_out import inspected_in_vain, removal_order
+from node_fleet.domain.scaling.roll_out_hold import replaceable_workers
 from node_fleet.domain.scaling.spot_return import QUIET_SECONDS, is_below_share
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.settings import Settings

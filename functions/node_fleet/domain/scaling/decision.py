@@ -23,19 +23,13 @@ from node_fleet.domain.scaling.cooldown import (
     evaluate_set_aside,
 )
 from node_fleet.domain.scaling.disruption import evaluate_budget
+from node_fleet.domain.scaling.launch_version import launch_checks
 from node_fleet.domain.scaling.memory_update import newly_usable, track_missing_metrics, update_memory
 from node_fleet.domain.scaling.minimum_size import TIMED, MinimumSize, effective_minimum, timed_check
 from node_fleet.domain.scaling.not_ready import MANY_NOT_READY, evaluate_many_not_ready, evaluate_not_ready
 from node_fleet.domain.scaling.outdated import outdated_checks, outdated_workers
 from node_fleet.domain.scaling.prediction import predict
-from node_fleet.domain.scaling.roll_out import (
-    RollOutStep,
-    evaluate_roll_out,
-    goes_first,
-    is_after_vain_removal,
-    launch_checks,
-    surge,
-)
+from node_fleet.domain.scaling.roll_out import RollOutStep, evaluate_roll_out, goes_first, is_after_vain_removal, surge
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods, evaluate_pending_pods, listed_checks
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import Tick, make_tick

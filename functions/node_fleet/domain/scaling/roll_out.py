@@ -10,39 +10,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from node_fleet.domain.disruption.drift import MARKED
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.budget import Reason
-from node_fleet.domain.model.errors import LaunchConfigurationError
-from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
-from node_fleet.domain.scaling.cooldown import (
-    evaluate_launch_back_off,
-    evaluate_removal_back_off,
-    evaluate_set_aside,
-)
-from node_fleet.domain.scaling.disruption import allowance_for, held_text
+from node_fleet.domain.scaling.launch_version import with_good_version
 from node_fleet.domain.scaling.memory_update import newly_usable
 from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
-from node_fleet.domain.scaling.roll_out_stop import resumed, stop, stopped_alert
+from node_fleet.domain.scaling.roll_out_hold import (
+    RollOutFacts,
+    budget_hold,
+    held_reasons,
+    hold,
+    is_replaceable,
+    no_place,
+)
+from node_fleet.domain.scaling.roll_out_stop import stop, stopped_alert
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
-from node_fleet.domain.scaling.unhealthy import may_reboot, recovering_text
+from node_fleet.domain.scaling.unhealthy import may_reboot
 
 if TYPE_CHECKING:
-    from node_fleet.domain.model.operation import ReplaceReason
+    pass
 
 REPLACE_RULES = ("drifted", "expired", "unhealthy", "on-demand")
 """The rules of decisions that replace a worker."""
-K3S_CHECK = "k3s"
-"""The check of a decision while the configured version of the launch template waits for the server."""
-NOT_READY_PERCENT = 20
-"""No worker is replaced while more workers than this are NotReady."""
 REMOVAL_TRIES = 3
 """After so many failed removals of one worker its step is given up; the back-off of the worker goes on."""
 REBOOTED_FIRST = "rebooted first when the other workers can take its pods"
@@ -65,24 +61,14 @@ class RollOutStep:
     alerts: list[Alert] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Facts:
-    """What every rule of the roll-out needs: the tick, what is outdated, what waits, and the effective minimum."""
-
-    tick: Tick
-    outdated: Sequence[Outdated]
-    pending_pods: PendingPods | None
-    minimum: int
-
-
 def evaluate_roll_out(
     tick: Tick, outdated: Sequence[Outdated], pending_pods: PendingPods | None, minimum: int
 ) -> RollOutStep:
     """The next step for the workers that are outdated now, the first of them first. Without live data none."""
-    roll_out = _with_good_version(tick)
+    roll_out = with_good_version(tick)
     if not tick.live:
         return RollOutStep(after=roll_out)
-    facts = _Facts(tick=tick, outdated=outdated, pending_pods=pending_pods, minimum=minimum)
+    facts = RollOutFacts(tick=tick, outdated=outdated, pending_pods=pending_pods, minimum=minimum)
     if roll_out.current is None:
         return _begin(facts, roll_out)
     step = _continue(facts, roll_out, roll_out.current)
@@ -112,48 +98,6 @@ def surge(tick: Tick) -> int:
     current = tick.memory.roll_out.current
     usable = {w.instance_id for w in tick.usable}
     return int(current is not None and {current.worker, current.replacement} <= usable)
-
-
-def replaceable_workers(tick: Tick, rule: str = "") -> list[tuple[str, ReplaceReason]]:
-    """Id and reason of each outdated worker that may be replaced now, the first first.
-
-    rule: of the decision that replaces one; a return to Spot launches in another way than the other replacements.
-    """
-    found = [o for o in outdated_workers(tick) if is_replaceable(tick, o)]
-    if rule:
-        found = [o for o in found if (o.reason == "on-demand") == (rule == "on-demand")]
-    held = _held_reasons(tick, tick.memory.roll_out, found)
-    return [(o.worker.instance_id, o.reason) for o in found if not held[o.reason]]
-
-
-def version_to_launch(roll_out: RollOut, configured: str, k3s_version: str) -> str:
-    """The version of the launch template for a launch now.
-
-    Raises:
-        LaunchConfigurationError: it would install a newer K3s than the server has, and no earlier version is known.
-    """
-    version = roll_out.launch_version(configured, k3s_version)
-    if not version and roll_out.waits_for_server(k3s_version):
-        hold = launch_hold(roll_out, configured, k3s_version)
-        raise LaunchConfigurationError(f"no worker was launched: no earlier version is known, and {hold}")
-    return version
-
-
-def launch_hold(roll_out: RollOut, configured: str, k3s_version: str) -> str:
-    """Why workers are not launched from the configured version before the server is upgraded; empty when they are."""
-    if not roll_out.waits_for_server(k3s_version):
-        return ""
-    return (
-        f"version {configured} of the launch template waits: it installs K3s {k3s_version}, which is newer than "
-        f"{roll_out.server_version} of the server. What you can do: node-fleet upgrade"
-    )
-
-
-def launch_checks(tick: Tick) -> list[Check]:
-    """One check while the configured version of the launch template waits for the server."""
-    if not tick.snapshot.launch_hold:
-        return []
-    return [Check(name=K3S_CHECK, verdict="ok", text=tick.snapshot.launch_hold, setting="k3s_version", aside=True)]
 
 
 def is_rebooted_first(tick: Tick, decision: Decision) -> bool:
@@ -199,70 +143,21 @@ def is_after_vain_removal(tick: Tick, step: RollOutStep) -> bool:
     return step.action == "none" and tick.memory.roll_out.first_until > tick.now
 
 
-def _with_good_version(tick: Tick) -> RollOut:
-    """The roll-out with the configured version as the good one, as soon as one of its workers has proved itself."""
-    roll_out, configured = _of_this_template(tick), tick.snapshot.template_version
-    proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
-    proven -= _newer_than_server(tick, roll_out)
-    if not tick.live or not proven:
-        return roll_out
-    if configured in proven and not roll_out.is_stopped(configured) and not tick.snapshot.launch_hold:
-        return replace(roll_out, good_version=configured)
-    older = proven - {configured}
-    if not roll_out.good_version and older:
-        return replace(roll_out, good_version=max(older, key=lambda version: (len(version), version)))
-    return roll_out
-
-
-def _newer_than_server(tick: Tick, roll_out: RollOut) -> set[str]:
-    """The versions of the launch template whose workers have a newer K3s than the server."""
-    return {w.template_version for w in tick.usable if is_newer(w.kubelet_version, roll_out.server_version)}
-
-
-def _of_this_template(tick: Tick) -> RollOut:
-    """The roll-out with the server's version, without those of a launch template that is not configured any more."""
-    roll_out, template_id = with_server_version(tick.memory.roll_out, tick.snapshot), tick.snapshot.template_id
-    if not tick.live or template_id in ("", roll_out.template_id):
-        return roll_out
-    known = replace(resumed(roll_out), good_version="") if roll_out.template_id else roll_out
-    return replace(known, template_id=template_id)
-
-
-def with_server_version(roll_out: RollOut, snapshot: Snapshot) -> RollOut:
-    """The roll-out with the version of the server that was read now; the last known one when none was.
-
-    A server that went back leaves no version good: the workers of the last one may be newer than it.
-    """
-    known, read = roll_out.server_version, snapshot.server_version
-    if read in ("", known):
-        return roll_out
-    good_version = "" if is_newer(known, read) else roll_out.good_version
-    return replace(roll_out, server_version=read, good_version=good_version)
-
-
-def _has_proved_itself(tick: Tick, worker: Worker) -> bool:
-    """Usable for bake_seconds; a worker that is not known as new has been usable for longer."""
-    seen = tick.memory.fresh.get(worker.instance_id)
-    if seen is None:
-        return tick.now - worker.launched_at > tick.policy.join_limit_seconds + tick.policy.bake_seconds
-    return tick.now - seen >= tick.policy.bake_seconds
-
-
-def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
+def _begin(facts: RollOutFacts, roll_out: RollOut) -> RollOutStep:
     """Choose the next worker to replace; SelectNodes inspects it before anything is launched."""
     tick = facts.tick
     replaced = [o for o in facts.outdated if is_replaceable(tick, o)]
     if not replaced:
         return RollOutStep(after=roll_out)
-    held = _held_reasons(tick, roll_out, replaced)
+    held = held_reasons(tick, roll_out, replaced)
     first = next((o for o in replaced if not held[o.reason]), replaced[0])
-    if why := held[first.reason] or _hold(facts):
+    if why := held[first.reason] or hold(facts):
         text = f"{first.sentence}, not replaced now: {why}"
         check = _check(first.reason, "hold", text)
         # Workers wait long for a quiet time, which is nothing to report in each tick.
         is_aside = first.reason == "on-demand"
         return RollOutStep(after=roll_out, check=replace(check, verdict="ok", aside=True) if is_aside else check)
-    if why := _no_place(facts, first):
+    if why := no_place(facts, first):
         text = f"{first.sentence}, not replaced: {why}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text, tick.launchable(()).setting))
     if roll_out.retry_at > tick.now:
@@ -274,18 +169,7 @@ def _begin(facts: _Facts, roll_out: RollOut) -> RollOutStep:
     return RollOutStep(after=roll_out, action="replace", worker=first.worker.instance_id, check=check)
 
 
-def is_replaceable(tick: Tick, outdated: Outdated) -> bool:
-    """Whether the settings, its state and its back-off let the worker be replaced now."""
-    only_reported = outdated.reason == "drifted" and tick.policy.drift != "replace"
-    if only_reported and not outdated.words.startswith(MARKED):
-        return False
-    key = back_off.node_key(outdated.worker.instance_id)
-    phases = ("usable", "unjoined") if outdated.reason == "unhealthy" else ("usable",)
-    is_open = outdated.worker.phase in phases and bool(outdated.worker.node_name or outdated.worker.phase == "usable")
-    return is_open and not back_off.active(tick.memory.back_offs, key, tick.now)
-
-
-def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOutStep:
+def _continue(facts: RollOutFacts, roll_out: RollOut, current: Replacement) -> RollOutStep:
     """The step that has begun: launch what was removed first, watch the replacement, then remove the outdated one."""
     tick = facts.tick
     workers = {w.instance_id: w for w in tick.snapshot.workers}
@@ -313,13 +197,13 @@ def _continue(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOut
     return _remove(facts, roll_out, still, current)
 
 
-def _remove(facts: _Facts, roll_out: RollOut, outdated: Outdated, current: Replacement) -> RollOutStep:
+def _remove(facts: RollOutFacts, roll_out: RollOut, outdated: Outdated, current: Replacement) -> RollOutStep:
     tick, minimum = facts.tick, facts.minimum
     key = back_off.node_key(current.worker)
     failed = back_off.active(tick.memory.back_offs, key, tick.now)
     if failed and failed.failures >= REMOVAL_TRIES:
         return RollOutStep(after=replace(roll_out, current=None, lost=0))
-    why = _hold(facts) or budget_hold(tick, outdated.reason)
+    why = hold(facts) or budget_hold(tick, outdated.reason)
     if failed:
         why = f"its removal failed, next try in {failed.until - tick.now} s"
     elif not why and sum(w.instance_id != current.worker for w in tick.usable) < minimum:
@@ -332,9 +216,9 @@ def _remove(facts: _Facts, roll_out: RollOut, outdated: Outdated, current: Repla
     return RollOutStep(after=roll_out, action="scale_down", worker=current.worker, check=check)
 
 
-def _launch_removed(facts: _Facts, roll_out: RollOut, current: Replacement) -> RollOutStep:
+def _launch_removed(facts: RollOutFacts, roll_out: RollOut, current: Replacement) -> RollOutStep:
     """The worker was removed first, at the maximum: its replacement is launched as soon as a launch is allowed."""
-    if why := _hold(replace(facts, minimum=0)):
+    if why := hold(replace(facts, minimum=0)):
         text = f"{current.worker} is removed, its replacement is not launched now: {why}"
         return RollOutStep(after=roll_out, check=_check(_reason(current), "hold", text))
     check = _check(_reason(current), "up", f"{current.worker} is removed, its replacement is launched")
@@ -371,71 +255,6 @@ def _stopped(tick: Tick, roll_out: RollOut, current: Replacement, why: str) -> R
     after = stop(roll_out, why, configured)
     check = _check(_reason(current), "hold", f"the roll-out is stopped: {why}")
     return RollOutStep(after=after, check=check, alerts=[stopped_alert(after, configured)])
-
-
-def _hold(facts: _Facts) -> str:
-    """Why no worker is replaced now; empty when one may be."""
-    tick, pending_pods, minimum = facts.tick, facts.pending_pods, facts.minimum
-    disputed = {dispute.instance_id for dispute in tick.snapshot.disputes}
-    unknown = sum(w.phase == "unknown" and w.instance_id not in disputed for w in tick.snapshot.counted)
-    set_aside = evaluate_set_aside(tick)
-    for check in (evaluate_launch_back_off(tick), evaluate_removal_back_off(tick)):
-        if check:
-            return check.text
-    if set_aside and set_aside.verdict == "hold":
-        return set_aside.text
-    if pending_pods is None:
-        return "it is unknown which pods are pending"
-    if pending_pods.waiting:
-        return f"{count_of(pending_pods.waiting, 'pod')} pending"
-    if tick.joining or unknown:
-        return f"{count_of(len(tick.joining), 'worker')} joining, {unknown} unknown"
-    if len(tick.not_ready) * 100 > tick.counted * NOT_READY_PERCENT:
-        return f"{len(tick.not_ready)} of {count_of(tick.counted, 'worker')} NotReady"
-    if len(tick.usable) < minimum:
-        return f"{count_of(len(tick.usable), 'usable worker')}, under the effective minimum of {minimum}"
-    return ""
-
-
-def _no_place(facts: _Facts, outdated: Outdated) -> str:
-    """Why the worker can neither be replaced launch first, because of the maximum, nor be removed first."""
-    tick, least = facts.tick, facts.minimum
-    if tick.headroom or sum(w.instance_id != outdated.worker.instance_id for w in tick.usable) >= least:
-        return ""
-    return (
-        f"{_held_by(tick)} allows no launch before its removal, and the effective minimum of {least} no removal before "
-        f"a launch; raise {tick.launchable(()).setting}"
-    )
-
-
-def _held_by(tick: Tick) -> str:
-    """For example: the maximum of 10; max_vcpu: 8 of 8 vCPU."""
-    setting = tick.launchable(()).setting
-    return f"the maximum of {tick.policy.max_workers}" if setting == "max_workers" else f"the limit {setting}"
-
-
-def _held_reasons(tick: Tick, roll_out: RollOut, outdated: Sequence[Outdated]) -> dict[Reason, str]:
-    """For each reason of these workers why none is replaced for it now; empty when one may be."""
-    reasons: set[Reason] = {o.reason for o in outdated}
-    stopped = ""
-    if roll_out.is_stopped(tick.snapshot.template_version):
-        stopped = f"the roll-out is stopped: {roll_out.stopped}"
-    why: dict[Reason, str] = dict.fromkeys(reasons, stopped)
-    if "unhealthy" in why:
-        why["unhealthy"] = recovering_text(tick)
-    if "on-demand" in why:
-        from node_fleet.domain.scaling.spot_return import return_hold  # few fleets need it: every start loads this
-
-        why["on-demand"] = stopped or return_hold(tick)
-    return {r: why[r] or budget_hold(tick, r) for r in why}
-
-
-def budget_hold(tick: Tick, reason: Reason) -> str:
-    """The budget that allows no disruption for that reason now; empty when one more is allowed."""
-    if not tick.policy.budgets:
-        return ""
-    allowance = allowance_for(tick, reason)
-    return "" if allowance.number else held_text(tick, allowance, reason)
 
 
 def _reason(current: Replacement) -> Reason:

@@ -21,7 +21,7 @@ from node_fleet.domain.scaling.cooldown import (
     evaluate_launch_back_off,
     evaluate_removal_back_off,
 )
-from node_fleet.domain.scaling.roll_out import budget_hold
+from node_fleet.domain.scaling.roll_out_hold import budget_hold
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
 
