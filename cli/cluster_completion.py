@@ -7,8 +7,9 @@ from contextlib import suppress
 import typer
 
 from cli.completion import matching
-from cli.status import DAY_SECONDS, short
+from cli.history import short
 from cli.target import DEFAULT_CLUSTER, Deployed
+from cli.times import DAY_SECONDS
 
 RUNS_OFFERED = 20
 

@@ -12,15 +12,17 @@ import typer
 from botocore.exceptions import ClientError
 
 from cdk_app.config import ClusterConfig, NewServer
+from cli.cluster_status import worker_versions
 from cli.configured import configured
 from cli.cost_check import cost_checks
 from cli.deploy_check import changed_fixed_settings
 from cli.findings import Check, Finding, Verdict, report, settings_finding
+from cli.history import short
 from cli.launch_template import template_finding
 from cli.observation import observe
 from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
-from cli.status import ago, short, worker_versions
 from cli.target import Deployed, JsonOption, Opening, Target, on_cluster
+from cli.times import ago
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.adapters.slack import access_in
 from node_fleet.domain.model.errors import NodeFleetError

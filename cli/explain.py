@@ -14,10 +14,12 @@ import typer
 
 from cdk_app.workflow import definitions
 from cli import cluster_completion
+from cli.cluster_status import LOOK_BACK_SECONDS
+from cli.history import HISTORY_AT, decision_of, short
 from cli.observation import observe
 from cli.output import CommandError, console, facts, print_json, say, table, working
-from cli.status import HISTORY_AT, LOOK_BACK_SECONDS, clock, decision_of, short
 from cli.target import JsonOption, Opening, Target, on_cluster
+from cli.times import clock
 from cli.why import why_pod, why_worker
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError

@@ -19,6 +19,7 @@ from cli import (
     doctor,
     explain,
     hibernate,
+    history,
     import_settings,
     operate,
     preflight,
@@ -36,6 +37,7 @@ from cli.output import CommandError, ExitCode, StoppedError, WrongUseError, refu
 COMMANDS = (
     demo.register,
     status.register,
+    history.register,
     top.register,
     explain.register,
     windows.register,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cli.output import CommandError
-from cli.status import DAY_SECONDS, ago
 from cli.target import InvocationError, Target
+from cli.times import DAY_SECONDS, ago
 from node_fleet.domain.model.assembly import refresh, with_set_aside
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.model.timed_minimum import minimum_in_force

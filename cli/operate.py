@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 
 from cli import cluster_completion
+from cli.history import short
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
-from cli.status import ago, clock, short, span
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
+from cli.times import ago, clock, span
 from node_fleet.domain.model.fleet_state import FleetState, Pause, Protection, times_of
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import TERMINATION_BEGUN

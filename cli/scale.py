@@ -14,7 +14,7 @@ import typer
 
 from cli.operate import MAYBE_DONE
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
-from cli.status import order_text
+from cli.status_rows import order_text
 from cli.target import JsonOption, Opening, ScenarioTimeOption, on_cluster, seconds_of
 from node_fleet.domain.cost.fleet_cost import idle_workers
 from node_fleet.domain.cost.prices import DATED

@@ -26,10 +26,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from cli.cluster_status import ClusterStatus, outdated_words, read_status
 from cli.explain import explain_past, last_execution, show, write_page
+from cli.history import short
 from cli.output import CommandError, console, working
-from cli.status import ClusterStatus, ago, clock, outdated_words, read_status, short, span, status_rows
+from cli.status_rows import status_rows
 from cli.target import Opening, Target, on_cluster
+from cli.times import ago, clock, span
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.snapshot import Instance, Phase, PodShape, Snapshot, Worker
 from node_fleet.domain.model.text import count_of

@@ -14,8 +14,8 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.output import CommandError, ExitCode, facts, leaving, note, print_json, say, working
-from cli.status import span
 from cli.target import JsonOption, Opening, Target, on_cluster
+from cli.times import span
 from cli.upgrade_plan import (
     COMMAND_SECONDS,
     DOCUMENT,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.output import CommandError
-from cli.status import span
 from cli.target import Target
+from cli.times import span
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.k3s_version import OLDEST_MINORS, lowest_version, upgrade_problems
 from node_fleet.domain.model.text import count_of

@@ -15,9 +15,9 @@ import typer
 
 from cli.configured import cluster_named
 from cli.output import print_json, say, table
-from cli.status import span
 from cli.target import JsonOption, on_cluster
 from cli.target import Opening as TargetOpening
+from cli.times import span
 from node_fleet.domain.disruption.budgets import HORIZON_DAYS, Opening, next_openings
 from node_fleet.domain.model.budget import REASONS, Reason
 from node_fleet.domain.model.local_time import zone

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from cli.demo import DEMO, as_data, report_of, write_report
 from cli.explain import explain_past
+from cli.history import short
 from cli.live_view import simulated_live
-from cli.status import short
 from cli.target import LocalTarget
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Currency

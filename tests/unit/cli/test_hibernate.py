@@ -13,11 +13,12 @@ import pytest
 
 from cli import main as program
 from cli import target as targets
+from cli.cluster_status import ClusterStatus
 from cli.doctor import ticks
 from cli.explain import explain_now, explain_past
 from cli.hibernate import LONGEST_SECONDS
 from cli.output import ExitCode
-from cli.status import ClusterStatus, status_rows
+from cli.status_rows import status_rows
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.fleet_state import FleetState, Pause
 from node_fleet.domain.model.hibernation import Hibernation, Order

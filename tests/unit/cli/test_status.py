@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
+from cli.cluster_status import ClusterStatus
 from cli.findings import settings_finding
-from cli.status import ClusterStatus, status_rows, worker_rows
+from cli.status_rows import status_rows, worker_rows
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory, RollOut, SpotPool
 from node_fleet.settings import Settings

@@ -15,8 +15,9 @@ from botocore.exceptions import EndpointConnectionError
 from rich.console import Console
 
 from cli import top
+from cli.cluster_status import ClusterStatus
 from cli.output import CommandError
-from cli.status import ClusterStatus, status_rows
+from cli.status_rows import status_rows
 from cli.top import WIDE, picture, states_of, worker_rows
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.fleet_state import FleetState, Notice, Protection
