@@ -12,7 +12,8 @@ import pytest
 
 from cdk_app.permissions import NEEDS
 from cdk_app.workflow import handlers
-from node_fleet.adapters.ec2 import MANAGED_BY, WORKER_ROLE, Ec2Fleet
+from node_fleet.adapters.ec2 import Ec2Fleet
+from node_fleet.adapters.fleet_request import MANAGED_BY, WORKER_ROLE
 from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, LONG_ATTACHED, LONG_NEW, NEW, SERVER, App
 from tests.support.iam_reference import managed_kinds, text

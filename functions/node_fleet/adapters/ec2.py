@@ -5,8 +5,6 @@ The tags in EC2 define which instances exist. ClientError and BotoCoreError do n
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +12,10 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from node_fleet.adapters.ec2_instances import impaired_since, instance_of, tags_of
+from node_fleet.adapters.fleet_request import MANAGED_BY, WORKER_ROLE, fleet_request
 from node_fleet.domain.model.errors import (
     Ec2Error,
-    LaunchConfigurationError,
     ServerNotFoundError,
     TerminationRefusedError,
 )
@@ -26,13 +25,9 @@ from node_fleet.domain.model.standby import STOPPED_STATES
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.domain.scale_up.refusals import NO_ANSWER, Refusal
-from node_fleet.domain.scale_up.requests import LaunchAnswer, client_token, refusals_of, slots_tag
+from node_fleet.domain.scale_up.requests import LaunchAnswer, refusals_of
 from node_fleet.settings import Settings
-from node_fleet.settings.groups import NodeNameRule
 
-MANAGED_BY = "node-fleet"
-WORKER_ROLE = "k3s-worker"
-_PULLED = re.compile(r"\d{1,3} of \d{1,3} in \d{1,5} s")
 TERMINATION_REFUSALS = ("OperationNotPermitted", "UnauthorizedOperation", "AccessDenied", "AuthFailure")
 """The same request fails again until an operator changes something."""
 FILTER_VALUES = 200
@@ -91,7 +86,7 @@ class Ec2Fleet:
     def find(self, instance_ids: Iterable[str]) -> dict[str, Instance]:
         """These instances in whatever state, by id, without those that EC2 does not list. Raises Ec2Error."""
         rule = self._settings.node_name_rule
-        return {raw["InstanceId"]: _instance(raw, rule) for raw in self._described(instance_ids)}
+        return {raw["InstanceId"]: instance_of(raw, rule) for raw in self._described(instance_ids)}
 
     def end_reasons(self, instance_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Code and message of the state reason of each ended instance that EC2 still lists. Raises Ec2Error."""
@@ -126,7 +121,7 @@ class Ec2Fleet:
             filters = [{"Name": check, "Values": ["impaired"]}]
             with _ec2_errors("read the status checks of instances"):
                 for page in self._client.get_paginator("describe_instance_status").paginate(Filters=filters):
-                    long = (one for one in page["InstanceStatuses"] if _impaired_since(one) <= before)
+                    long = (one for one in page["InstanceStatuses"] if impaired_since(one) <= before)
                     found |= {one["InstanceId"]: condition for one in long}
         return found
 
@@ -162,8 +157,8 @@ class Ec2Fleet:
     def _server_of(self, states: tuple[str, ...]) -> dict[str, Any]:
         role, cluster = self._settings.server_role_tag, self._settings.cluster_id
         found = list(self._describe({"tag:Role": (role,), "instance-state-name": states}))
-        ours = [raw for raw in found if _tags(raw).get("Cluster") == cluster]
-        ours = ours or [raw for raw in found if "Cluster" not in _tags(raw)]
+        ours = [raw for raw in found if tags_of(raw).get("Cluster") == cluster]
+        ours = ours or [raw for raw in found if "Cluster" not in tags_of(raw)]
         kind = "running " if states == ("running",) else ""
         if not ours and kind:
             server = self.server_machine()
@@ -199,7 +194,7 @@ class Ec2Fleet:
         Raises:
             LaunchConfigurationError: the launch template is not set.
         """
-        wanted = self._fleet_request(request, operation_id, template_version or self._settings.launch_template_version)
+        wanted = fleet_request(self._settings, request, operation_id, template_version)
         try:
             answer = self._launcher.create_fleet(**wanted)
         except ClientError as error:
@@ -269,66 +264,11 @@ class Ec2Fleet:
             with _ec2_errors(f"tag {instance_id}", unless="InvalidInstanceID.NotFound"):
                 self._client.create_tags(Resources=[instance_id], Tags=pairs)
 
-    def _fleet_request(self, request: LaunchRequest, operation_id: str, version: str) -> dict[str, Any]:
-        settings = self._settings
-        if not settings.launch_template_id:
-            raise LaunchConfigurationError(
-                "launch_template_id is empty, expected the id of the workers' launch template"
-            )
-        template = {
-            "LaunchTemplateId": settings.launch_template_id,
-            "Version": version,
-        }
-        spot = {"AllocationStrategy": "price-capacity-optimized", "InstanceInterruptionBehavior": "terminate"}
-        tags = self._launch_tags(request, operation_id, version)
-        return {
-            "Type": "instant",
-            "ClientToken": client_token(operation_id, request),
-            "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": template, "Overrides": self._overrides(request)}],
-            "TargetCapacitySpecification": {
-                "TotalTargetCapacity": len(request.slots),
-                "DefaultTargetCapacityType": request.market,
-            },
-            **({"SpotOptions": spot} if request.market == "spot" else {}),
-            **({"OnDemandOptions": {"AllocationStrategy": "prioritized"}} if request.market == "on-demand" else {}),
-            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")],
-        }
-
-    def _overrides(self, request: LaunchRequest) -> list[dict[str, Any]]:
-        """The types; of On-Demand with their priority, of Spot with the highest price."""
-        overrides: list[dict[str, Any]] = []
-        for place, instance_type in enumerate(request.types):
-            override = {"InstanceType": instance_type, "SubnetId": request.subnet_id}
-            if request.market == "on-demand":
-                overrides.append({**override, "Priority": float(place)})
-            elif self._settings.spot_max_price:
-                overrides.append({**override, "MaxPrice": self._settings.spot_max_price})
-            else:
-                overrides.append(override)
-        return overrides
-
-    def _launch_tags(self, request: LaunchRequest, operation_id: str, version: str) -> list[dict[str, str]]:
-        """What another version than the configured one installs is unknown here, so it is no tag."""
-        cluster, is_configured = self._settings.cluster_id, version == self._settings.launch_template_version
-        tags = {
-            "Project": "node-fleet",
-            "Role": WORKER_ROLE,
-            "ManagedBy": MANAGED_BY,
-            "Cluster": cluster,
-            "Operation": operation_id,
-            "Slot": slots_tag(request),
-            "Name": f"{cluster}-worker-{operation_id}",
-            "TemplateVersion": version,
-            "Bootstrap": self._settings.bootstrap_hash if is_configured else "",
-            "K3sVersion": self._settings.k3s_version if is_configured else "",
-        }
-        return [{"Key": key, "Value": value} for key, value in tags.items() if value]
-
     def _fleet_tags(self) -> dict[str, Iterable[str]]:
         return {"tag:ManagedBy": (MANAGED_BY,), "tag:Role": (WORKER_ROLE,), "tag:Cluster": (self._settings.cluster_id,)}
 
     def _read(self, filters: Mapping[str, Iterable[str]]) -> Iterator[Instance]:
-        return (_instance(raw, self._settings.node_name_rule) for raw in self._describe(filters))
+        return (instance_of(raw, self._settings.node_name_rule) for raw in self._describe(filters))
 
     def _describe(self, filters: Mapping[str, Iterable[str]]) -> Iterator[dict[str, Any]]:
         wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
@@ -345,58 +285,6 @@ def _refusals(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[Refusal
     if not named:
         return refusals_of(request, code, message)
     return (Refusal(pool=Pool(request.zone, named, request.market), code=code, message=message),)
-
-
-def _instance(raw: Mapping[str, Any], rule: NodeNameRule) -> Instance:
-    tags = _tags(raw)
-    return Instance(
-        instance_id=raw["InstanceId"],
-        zone=raw["Placement"]["AvailabilityZone"],
-        instance_type=raw["InstanceType"],
-        market="spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand",
-        state=raw["State"]["Name"],
-        launched_at=int(raw["LaunchTime"].timestamp()),
-        operation_id=tags.get("Operation", ""),
-        join_failed=tags.get("JoinFailed") == "true",
-        addresses=_addresses(raw),
-        node_names=_node_names(raw, rule),
-        slot=tags.get("Slot", ""),
-        template_id=tags.get("aws:ec2launchtemplate:id", ""),
-        template_version=tags.get("TemplateVersion", "") or tags.get("aws:ec2launchtemplate:version", ""),
-        image_id=raw.get("ImageId", ""),
-        bootstrap_hash=tags.get("Bootstrap", ""),
-        k3s_version=tags.get("K3sVersion", ""),
-        subnet_id=raw.get("SubnetId", ""),
-        rotate=tags.get("Rotate", ""),
-        images=images if _PULLED.fullmatch(images := tags.get("ImagePull", "")) else "",
-        standby=tags.get("Standby", ""),
-    )
-
-
-def _impaired_since(status: Mapping[str, Any]) -> float:
-    """Since when (epoch) a status check is impaired; infinity when EC2 does not say."""
-    details = [*status.get("InstanceStatus", {}).get("Details", ()), *status.get("SystemStatus", {}).get("Details", ())]
-    return min((one["ImpairedSince"].timestamp() for one in details if one.get("ImpairedSince")), default=math.inf)
-
-
-def _addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    found = [raw.get("PrivateIpAddress", ""), raw.get("Ipv6Address", "")]
-    for interface in raw.get("NetworkInterfaces", ()):
-        found += [one["PrivateIpAddress"] for one in interface.get("PrivateIpAddresses", ())]
-        found += [one["Ipv6Address"] for one in interface.get("Ipv6Addresses", ())]
-    return tuple(dict.fromkeys(address for address in found if address))
-
-
-def _node_names(raw: Mapping[str, Any], rule: NodeNameRule) -> tuple[str, ...]:
-    """The names that the rule allows for the Node of this instance. EC2 may not know a new instance's DNS name yet."""
-    if rule == "instance-id":
-        return (raw["InstanceId"],)
-    dns_name = raw.get("PrivateDnsName", "")
-    return tuple(dict.fromkeys((dns_name, dns_name.partition(".")[0]))) if dns_name else ()
-
-
-def _tags(raw: Mapping[str, Any]) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from unittest import mock
 
 import pytest
 
-from node_fleet.adapters.ec2 import Ec2Fleet, _instance
+from node_fleet.adapters.ec2 import Ec2Fleet
+from node_fleet.adapters.ec2_instances import instance_of
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Instance, Market
@@ -434,4 +435,4 @@ def test_a_refused_reboot_is_not_repeated(fleet: Bench) -> None:
 def test_a_worker_reports_its_images_in_one_form_only(text: str, read: str) -> None:
     raw = {"InstanceId": "i-1", "InstanceType": "t3.small", "Placement": {"AvailabilityZone": "a"}}
     raw |= {"State": {"Name": "running"}, "LaunchTime": datetime.now(UTC)}
-    assert _instance({**raw, "Tags": [{"Key": "ImagePull", "Value": text}]}, "instance-id").images == read
+    assert instance_of({**raw, "Tags": [{"Key": "ImagePull", "Value": text}]}, "instance-id").images == read
