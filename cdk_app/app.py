@@ -8,7 +8,8 @@ import aws_cdk as cdk
 from aws_cdk.aws_s3_assets import Asset
 
 from cdk_app import standalone
-from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cdk_app.clusters import read_clusters
+from cdk_app.config import ClusterConfig, ConfigurationError
 from cdk_app.packages import PackagingError
 from cdk_app.recorded_types import CONTEXT_KEY
 from cdk_app.stacks.autoscaler import AutoscalerStack

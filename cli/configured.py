@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cdk_app.clusters import read_clusters
+from cdk_app.config import ClusterConfig, ConfigurationError
 from cdk_app.json_file import JsonFileError, read_json
 from cdk_app.recorded_types import RecordError, read_records
 from cli.output import CommandError

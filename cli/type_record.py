@@ -14,7 +14,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cdk_app.config import ClusterConfig, ConfigurationError, read_clusters
+from cdk_app.clusters import read_clusters
+from cdk_app.config import ClusterConfig, ConfigurationError
 from cdk_app.recorded_types import RecordError, TypeRecord, read_records, write_record
 from cli.configured import configuration_file
 from cli.live_prices import CurrentPrices, live_prices

@@ -13,7 +13,8 @@ import types
 import typing
 from typing import Any
 
-from cdk_app.config import FOREIGN_SECTIONS, SET_BY_DEPLOYMENT, ClusterConfig
+from cdk_app.clusters import FOREIGN_SECTIONS, SET_BY_DEPLOYMENT
+from cdk_app.config import ClusterConfig
 from cdk_app.workflow import ROOT
 from node_fleet.domain.model.budget import REASONS
 from node_fleet.domain.model.chosen_headroom import HeadroomPods

@@ -11,8 +11,8 @@ from typing import Any
 import aws_cdk as cdk
 import pytest
 
+from cdk_app.clusters import read_clusters
 from cdk_app.components.machine_roles import AGENT_ACTIONS
-from cdk_app.config import read_clusters
 from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.stacks import cluster
 from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack, credit_specification

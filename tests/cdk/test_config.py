@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdk_app.config import ConfigurationError, read_clusters
+from cdk_app.clusters import read_clusters
+from cdk_app.config import ConfigurationError
 from cdk_app.endpoints import endpoint_names
 from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.synth import attach_context, project_context

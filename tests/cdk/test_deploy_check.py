@@ -12,7 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from cdk_app.config import ClusterConfig, read_clusters
+from cdk_app.clusters import read_clusters
+from cdk_app.config import ClusterConfig
 from cdk_app.synth import attach_context, project_context
 from cli import deploy_check, start
 from cli.deploy_check import changed_fixed_settings, k3s_refusals, main, refusals

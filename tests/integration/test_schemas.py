@@ -12,7 +12,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cdk_app.config import ConfigurationError, read_clusters
+from cdk_app.clusters import read_clusters
+from cdk_app.config import ConfigurationError
 from cdk_app.workflow import ROOT
 from node_fleet.settings import Settings, spec_of
 from simulator.scenario.files import SCENARIO_DIRECTORY, ScenarioError, parse_scenario
