@@ -32,14 +32,10 @@ SET_BY_DEPLOYMENT = {
     "launch_template_id": "use attach.launch_template_id (mode attach)",
     "launch_template_version": "use attach.launch_template_version (mode attach)",
 }
-
-
 SET_IN_MODE_NEW = {
     "worker_volume_gib": "use workers.volume_gib (mode new)",
     "worker_public_address": "workers of mode new always have a public address",
 }
-
-
 MIRROR_SINCE = "v1.29.3+k3s1"
 """The first release of K3s whose embedded registry mirror takes the wildcard "*"."""
 
@@ -54,15 +50,12 @@ OWN_NAMES = (
     "slack_secret",
 )
 
-
 SECTIONS: dict[str, type[Section]] = {
     "network": NewNetwork,
     "server": NewServer,
     "workers": NewWorkers,
     "attach": Attachment,
 }
-
-
 FOREIGN_SECTIONS = {
     "new": ("attach",),
     "attach": ("network", "server", "workers", "k3s_version", "k3s_sha256_amd64"),

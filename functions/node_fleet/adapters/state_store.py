@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from node_fleet.adapters.dynamodb import ConditionFailed, from_attributes, table_errors, to_attributes
-from node_fleet.domain.model.errors import InvalidInputError, LeaseLostError, PausedError, StateStoreError
+from node_fleet.adapters.state_item import (
+    NOTICE,
+    PROTECTED,
+    SET_ASIDE,
+    TIMED,
+    fleet_state,
+    memory_sets,
+    notice_sets,
+    set_aside_sets,
+)
+from node_fleet.domain.model.errors import LeaseLostError, PausedError, StateStoreError
 from node_fleet.domain.model.fleet_state import (
     CORRUPT_AHEAD_SECONDS,
     FleetState,
@@ -21,18 +31,16 @@ from node_fleet.domain.model.fleet_state import (
     Protection,
     Reservation,
     describe_takeover,
-    readable_lease,
 )
 from node_fleet.domain.model.hibernation import Hibernation, Order, utc_minute
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
 from node_fleet.domain.model.set_aside import SetAside
-from node_fleet.domain.model.spot_pools import count_losses
 from node_fleet.domain.model.text import utc
 from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 
 AcquireStatus = Literal["acquired", "held", "paused", "off", "stale"]
@@ -51,11 +59,6 @@ _NOT_IDLE = (
 )
 """While the fleet is off there is nothing to do before idle_until, unless a person has given another order since."""
 _NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :ahead OR lock_owner = :me)"
-_NOTICE = "notice#"
-_SET_ASIDE = "set_aside#"
-_PROTECTED = "protected#"
-_TIMED = "timed_minimums"
-_SPOT_LOST = "spot_lost#"
 _RESERVE_TRIES = 10
 
 
@@ -157,7 +160,7 @@ class StateStore:
 
         exposition: the metrics of the run, which the server gives to Prometheus.
         """
-        sets, values = _memory_sets(memory, node_count, exposition)
+        sets, values = memory_sets(memory, node_count, exposition)
         expression = f"{sets} REMOVE {_LOCK_ATTRIBUTES}"
         try:
             self._owned(run, expression, values, action="release the lock")
@@ -189,7 +192,7 @@ class StateStore:
 
         Raises LeaseLostError when the lock is not this run's, or when another operation is open.
         """
-        sets, values, names = _set_aside_sets(set_aside)
+        sets, values, names = set_aside_sets(set_aside)
         values |= {":operation": to_payload(operation), ":id": operation.operation_id}
         condition = "(attribute_not_exists(operation) OR operation.operation_id = :id)"
         expression = f"SET operation = :operation{sets}"
@@ -204,7 +207,7 @@ class StateStore:
         """
         now = self._clock.now()
         values = {":operation": to_payload(operation), ":id": operation.operation_id, ":now": now}
-        names = {"#protected": _PROTECTED + instance_id, "#until": "until"}
+        names = {"#protected": PROTECTED + instance_id, "#until": "until"}
         open_for_it = "operation.operation_id = :id AND (attribute_not_exists(#protected) OR #protected.#until <= :now)"
 
         def protected(item: dict[str, Any]) -> Exception | None:
@@ -228,18 +231,18 @@ class StateStore:
         self, run: Run, memory: Memory, *, node_count: int | None = None, set_aside: SetAside | None = None
     ) -> None:
         """Remove the operation and store the memory and what is set aside, in one write. Raises LeaseLostError."""
-        sets, values = _memory_sets(memory, node_count)
-        more, more_values, names = _set_aside_sets(set_aside)
+        sets, values = memory_sets(memory, node_count)
+        more, more_values, names = set_aside_sets(set_aside)
         self._owned(run, f"{sets}{more} REMOVE operation", values | more_values, names, action="close the operation")
 
     def update_set_aside(self, run: Run, removal: SetAside) -> None:
         """Store a later state of a removal that is set aside. Raises LeaseLostError."""
-        _, values, names = _set_aside_sets(removal)
+        _, values, names = set_aside_sets(removal)
         self._owned(run, "SET #set_aside = :set_aside", values, names, action="record a removal that is set aside")
 
     def drop_set_aside(self, run: Run, instance_id: str) -> None:
         """Remove the record of a removal that is settled. Safe twice. Raises LeaseLostError."""
-        names = {"#set_aside": _SET_ASIDE + instance_id}
+        names = {"#set_aside": SET_ASIDE + instance_id}
         self._owned(run, "REMOVE #set_aside", {}, names, action="settle a removal that was set aside")
 
     def reserve(
@@ -312,35 +315,35 @@ class StateStore:
 
         lost_pool: "zone/type" of an interrupted Spot worker, counted in the same write.
         """
-        expression, values, names = _notice_sets(notice, lost_pool)
+        expression, values, names = notice_sets(notice, lost_pool)
         return self._try_update(expression, "attribute_not_exists(#notice)", values, names, action="claim the notice")
 
     def replace_notice(self, notice: Notice, lost_pool: str = "") -> None:
         """Store a notice over an earlier one for the same instance. lost_pool: as in add_notice."""
-        expression, values, names = _notice_sets(notice, lost_pool)
+        expression, values, names = notice_sets(notice, lost_pool)
         self._update(expression, "", values, names, action="store the notice")
 
     def begin_response(self, instance_id: str, *, claimed_by: str) -> bool:
         """Stop counting the worker, because the response to its notice begins; False when the notice is another's."""
-        values, names = {":me": claimed_by, ":yes": True}, {"#notice": _NOTICE + instance_id}
+        values, names = {":me": claimed_by, ":yes": True}, {"#notice": NOTICE + instance_id}
         expression, condition = "SET #notice.is_due = :yes", "#notice.claimed_by = :me"
         return self._try_update(expression, condition, values, names, action="begin the response")
 
     def record_lost_volumes(self, instance_id: str) -> None:
         """Record in the notice, if it is open, that a message named the volumes that end with the worker."""
-        name = {"#notice": _NOTICE + instance_id}
+        name = {"#notice": NOTICE + instance_id}
         expression, condition = "SET #notice.reported_volumes = :yes", "attribute_exists(#notice)"
         self._try_update(expression, condition, {":yes": True}, name, action="record the lost volumes")
 
     def remove_notice(self, instance_id: str, *, claimed_by: str) -> bool:
         """Remove that execution's notice, if there is one; False when the notice is another execution's."""
-        values, names = {":me": claimed_by}, {"#notice": _NOTICE + instance_id}
+        values, names = {":me": claimed_by}, {"#notice": NOTICE + instance_id}
         condition = "attribute_not_exists(#notice) OR #notice.claimed_by = :me"
         return self._try_update("REMOVE #notice", condition, values, names, action="remove the notice")
 
     def drop_notice(self, instance_id: str) -> None:
         """Remove the notice of an instance that has ended, whichever execution responds to it."""
-        self._update("REMOVE #notice", "", {}, {"#notice": _NOTICE + instance_id}, action="remove the notice")
+        self._update("REMOVE #notice", "", {}, {"#notice": NOTICE + instance_id}, action="remove the notice")
 
     def set_pause(self, pause: Pause) -> None:
         """Pause the fleet until pause.until."""
@@ -358,15 +361,15 @@ class StateStore:
         now = self._clock.now()
         ended = [p.instance_id for p in self.load().protections if p.until <= now]
         ended = [instance_id for instance_id in ended if instance_id != protection.instance_id]
-        names = {f"#ended{number}": _PROTECTED + instance_id for number, instance_id in enumerate(ended)}
+        names = {f"#ended{number}": PROTECTED + instance_id for number, instance_id in enumerate(ended)}
         expression = "SET #protected = :protection" + (f" REMOVE {', '.join(names)}" if names else "")
-        names["#protected"] = _PROTECTED + protection.instance_id
+        names["#protected"] = PROTECTED + protection.instance_id
         values = {":protection": to_payload(protection)}
         return self._state(self._update(expression, "", values, names, action="protect a worker"))
 
     def end_protection(self, instance_id: str) -> None:
         """End the protection of that worker; no error without one."""
-        self._update("REMOVE #protected", "", {}, {"#protected": _PROTECTED + instance_id}, action="end a protection")
+        self._update("REMOVE #protected", "", {}, {"#protected": PROTECTED + instance_id}, action="end a protection")
 
     def change_timed_minimums(
         self, change: Callable[[FleetState], tuple[TimedMinimum, ...]]
@@ -378,13 +381,13 @@ class StateStore:
         """
         for _ in range(_RESERVE_TRIES):
             item = self._item()
-            wanted, before = change(self._state(item)), item.get(_TIMED)
+            wanted, before = change(self._state(item)), item.get(TIMED)
             values: dict[str, Any] = {":wanted": json.dumps(to_payload(wanted))}
-            condition = f"attribute_not_exists({_TIMED})"
+            condition = f"attribute_not_exists({TIMED})"
             if before is not None:
                 values[":before"] = before
-                condition = f"{_TIMED} = :before"
-            if self._try_update(f"SET {_TIMED} = :wanted", condition, values, action="order capacity for a time"):
+                condition = f"{TIMED} = :before"
+            if self._try_update(f"SET {TIMED} = :wanted", condition, values, action="order capacity for a time"):
                 return wanted
         raise self._contended("orders for a time")
 
@@ -411,26 +414,7 @@ class StateStore:
         return from_attributes(answer.get("Item", {}))
 
     def _state(self, item: Mapping[str, Any]) -> FleetState:
-        lease, problems = readable_lease(item)
-        return FleetState(
-            cluster_id=self._settings.cluster_id,
-            fence=lease.fence if lease else int(item.get("lock_fence", 0)),
-            lease=lease,
-            last_tick=int(item.get("last_tick", 0)),
-            pause=_record(Pause, item.get("pause")),
-            operation=_record(Operation, item.get("operation")),
-            memory=count_losses(_memory(item.get("memory")), _spot_lost(item), self._clock.now()),
-            reservations=from_payload(tuple[Reservation, ...], item.get("reservations", [])),
-            slots_version=int(item.get("slots_version", 0)),
-            notices=_records(Notice, item, _NOTICE),
-            set_aside=_records(SetAside, item, _SET_ASIDE),
-            protections=_records(Protection, item, _PROTECTED),
-            timed_minimums=_timed_minimums(item),
-            node_count=int(item.get("node_count", 0)),
-            problems=problems,
-            hibernation=_hibernation(item.get("hibernation")),
-            hibernate_order=_readable(Order, item.get("hibernate_order")),
-        )
+        return fleet_state(self._settings.cluster_id, item, self._clock.now())
 
     def _owned(
         self,
@@ -493,75 +477,6 @@ class StateStore:
         with table_errors(self._table, action):
             answer = self._client.update_item(**request)
         return from_attributes(answer.get("Attributes", {}))
-
-
-def _record(cls: Any, data: Any) -> Any:
-    return None if data is None else from_payload(cls, data)
-
-
-def _readable(cls: Any, data: Any) -> Any:
-    """As _record; a damaged one is as none."""
-    try:
-        return _record(cls, data)
-    except InvalidInputError:
-        return None
-
-
-def _hibernation(data: Any) -> Hibernation:
-    """A damaged one counts as off: the next run checks the server, and starts it at the end of the time off."""
-    found: Hibernation | None = _readable(Hibernation, data)
-    return found or Hibernation(phase="on" if data is None else "off")
-
-
-def _records(cls: Any, item: Mapping[str, Any], prefix: str) -> tuple[Any, ...]:
-    return tuple(from_payload(cls, value) for name, value in sorted(item.items()) if name.startswith(prefix))
-
-
-def _notice_sets(notice: Notice, lost_pool: str) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """The expression that stores a notice and counts the interruption of its pool, with its values and names."""
-    values: dict[str, Any] = {":notice": to_payload(notice)}
-    names = {"#notice": _NOTICE + notice.instance_id}
-    if not lost_pool:
-        return "SET #notice = :notice", values, names
-    return "SET #notice = :notice ADD #lost :one", values | {":one": 1}, names | {"#lost": _SPOT_LOST + lost_pool}
-
-
-def _spot_lost(item: Mapping[str, Any]) -> dict[str, int]:
-    """The interruptions of each pool, by its name."""
-    return {name.removeprefix(_SPOT_LOST): int(count) for name, count in item.items() if name.startswith(_SPOT_LOST)}
-
-
-def _set_aside_sets(removal: SetAside | None) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """What a SET expression needs more to store the record: a part of it, values and names."""
-    if removal is None:
-        return "", {}, {}
-    names = {"#set_aside": _SET_ASIDE + removal.instance_id}
-    return ", #set_aside = :set_aside", {":set_aside": to_payload(removal)}, names
-
-
-def _timed_minimums(item: Mapping[str, Any]) -> tuple[TimedMinimum, ...]:
-    """Stored as JSON text, so that one condition compares all of them."""
-    found: tuple[TimedMinimum, ...] = from_payload(tuple[TimedMinimum, ...], json.loads(item.get(_TIMED, "[]")))
-    return found
-
-
-def _memory(text: Any) -> Memory:
-    """Memory is stored as JSON text: no query reads inside it, and text is half the size of an attribute map."""
-    return from_payload(Memory, json.loads(text)) if text else Memory()
-
-
-def _memory_sets(
-    memory: Memory | None, node_count: int | None, exposition: str | None = None
-) -> tuple[str, dict[str, Any]]:
-    values: dict[str, Any] = {}
-    if memory is not None:
-        values[":memory"] = json.dumps(to_payload(memory))
-    if node_count is not None:
-        values[":node_count"] = node_count
-    if exposition is not None:
-        values[":exposition"] = exposition
-    sets = ", ".join(f"{name[1:]} = {name}" for name in values)
-    return (f"SET {sets}" if sets else ""), values
 
 
 def _lost(run: Run, item: dict[str, Any], action: str) -> str:

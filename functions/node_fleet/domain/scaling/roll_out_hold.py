@@ -25,7 +25,6 @@ from node_fleet.domain.scaling.unhealthy import recovering_text
 if TYPE_CHECKING:
     from node_fleet.domain.model.operation import ReplaceReason
 
-
 NOT_READY_PERCENT = 20
 """No worker is replaced while more workers than this are NotReady."""
 
