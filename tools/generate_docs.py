@@ -19,11 +19,11 @@ from node_fleet.domain.notify.incidents import ALERTS, ERRORS, OF_ALARM
 from node_fleet.domain.scale_up.refusals import REFUSALS, UNKNOWN_REFUSAL
 from node_fleet.settings import Settings, spec_of
 from node_fleet.settings.parsing import written
-from simulator.report.graph import mermaid, picture
+from simulator.report.graph import picture
 from tools.cost_tables import bills, required_types, types_by_load
 
 DOCS = ROOT / "docs"
-MARKED = ("architecture.md", "cost.md", "operations.md", "scale-up.md", "security.md", "settings.md")
+MARKED = ("cost.md", "operations.md", "scale-up.md", "security.md", "settings.md")
 LONGEST_DEFAULT = 60
 _BLOCK = re.compile(r"(<!-- written from the code: (?P<name>[\w:-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _CONDITIONS = {
@@ -70,8 +70,6 @@ def _updated(text: str) -> str:
 
 
 def _block(name: str) -> str:
-    if name.startswith("picture:"):
-        return f"```mermaid\n{mermaid(definitions()[name.removeprefix('picture:')])}\n```"
     tables = {
         "permissions": _permissions,
         "incidents": _incidents,

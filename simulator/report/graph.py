@@ -1,4 +1,4 @@
-"""Draws a state machine from its definition, as ELK has laid it out: SVG for pages, Mermaid for documents."""
+"""Draws a state machine from its definition, as ELK has laid it out: SVG for pages and documents."""
 
 from __future__ import annotations
 
@@ -13,17 +13,6 @@ from typing import Any
 WIDTH, HEIGHT = 152, 30
 LAYOUTS = Path(__file__).with_name("layout.json")
 """Written by `python -m tools.layout`."""
-SHAPES = {
-    "Task": "[{}]",
-    "Choice": "{{{}}}",
-    "Wait": "([{}])",
-    "Pass": "({})",
-    "Succeed": "(({}))",
-    "Fail": "(({}))",
-    "Parallel": "[[{}]]",
-    "Map": "[[{}]]",
-}
-"""The Mermaid node of each type of state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,18 +185,3 @@ def _box(name: str, state: dict[str, Any], place: Place) -> str:
         f'<g class="state {shape}" data-state="{state_name}" transform="translate({place.x:g} {place.y:g})">{title}'
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="{radius:g}"/>{text}</g>'
     )
-
-
-def mermaid(definition: dict[str, Any]) -> str:
-    """The graph as a Mermaid flowchart: solid arrows are transitions, dotted arrows are caught errors."""
-    definition = flattened(definition)
-    boxes = [f"  {name}{SHAPES[state['Type']].format(name)}" for name, state in definition["States"].items()]
-    return "\n".join(["flowchart TD", *boxes, *dict.fromkeys(map(_mermaid_arrow, arrows(definition)))])
-
-
-def _mermaid_arrow(arrow: Arrow) -> str:
-    if arrow.kind == "catch":
-        return f"  {arrow.start} -.-> {arrow.end}"
-    label = "otherwise" if arrow.kind == "default" else arrow.label.replace('"', "'")
-    shown = f'|"{label}"|' if label else ""
-    return f"  {arrow.start} -->{shown} {arrow.end}"

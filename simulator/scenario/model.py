@@ -386,7 +386,6 @@ class Scenario(Model):
     duration_seconds: Seconds = Field(ge=60.0, alias="duration")
     seed: Whole = Field(1, ge=0)
     start_at: StartTime = Field(DEFAULT_START, alias="start")
-    server_type: InstanceType = "t3.medium"
     workers: tuple[WorkerGroup, ...]
     settings: dict[str, Any] = {}
     cluster: ClusterModel = Field(default_factory=lambda: ClusterModel.model_validate({}))

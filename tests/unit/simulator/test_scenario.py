@@ -71,7 +71,7 @@ def test_the_start_workers_of_a_shipped_scenario_hold_its_first_pods(name: str) 
     scenario = load_scenario(name)
     clock = VirtualClock(scenario.start_at)
     cluster = build_cluster(clock, scenario)
-    cluster.add_server("i-server", scenario.azs[0], scenario.server_type)
+    cluster.add_server("i-server", scenario.azs[0])
     for place in range(scenario.worker_count):
         cluster.add_worker(f"i-{place}", instance_type=scenario.workers[0].instance_type)
     clock.advance(60)
@@ -158,7 +158,7 @@ events:
         ("workers: [{count: 1}]", "line 6: workers: is given twice"),
         ("start: 2026-06-01", "start: expected a time"),
         ("cluster: {boot: fast}", "cluster.boot: expected a time such as 90s, 45m or 24h, found 'fast'"),
-        ("server_type: t3.tiny", "server_type: 't3.tiny' is not known"),
+        ("boot: [{kind: slow, instance_type: t3.tiny}]", "boot[0].instance_type: 't3.tiny' is not known"),
         ("pods: {name: x}", "pods: expected a list, found a mapping"),
     ],
 )  # fmt: skip
