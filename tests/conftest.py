@@ -34,6 +34,8 @@ NO_ACCOUNT = {
 FOLDER = "NODE_FLEET_TEST_FOLDER"
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "main")
 OBJECTS_BETWEEN_COLLECTIONS = (100_000, 20, 100)
+QUICK_EXAMPLES = 25
+"""Of each property, in the quick tier; others run each day."""
 COVERAGE = pytest.StashKey[Coverage]()
 FINDINGS = pytest.StashKey[list[str]]()
 QUICK_RUN = pytest.StashKey[int]()
@@ -48,8 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
     gc.set_threshold(*OBJECTS_BETWEEN_COLLECTIONS)
     choose_seed(config)
-    hypothesis.settings.register_profile("node-fleet", hypothesis.settings(), deadline=None)
-    hypothesis.settings.load_profile("node-fleet")  # a busy machine fails no example
+    examples = {"max_examples": QUICK_EXAMPLES} if is_quick_tier(config) else {}
+    hypothesis.settings.register_profile("node-fleet", deadline=None, **examples)  # a busy machine fails no example
+    hypothesis.settings.load_profile("node-fleet")
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NO_ACCOUNT)
     if FOLDER not in os.environ:
@@ -81,8 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A worker for each processor; in the whole suite one more, for the tests that mostly wait."""
-    return xdist.plugin.pytest_xdist_auto_num_workers(config) + (config.option.whole and _everything(config))
+    """A worker for each processor; for all files one more, because many tests wait for a server or a browser."""
+    return xdist.plugin.pytest_xdist_auto_num_workers(config) + _everything(config)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OnePlane | None:

@@ -1,8 +1,8 @@
 """In which order the test files go to the workers of pytest-xdist, so that all of them end together.
 
 A file's tests stay in one process (`--dist loadfile`): they share what is dear to make, and the walk over the edges
-of the workflow counts what its neighbours walked. The long files go first. In the whole suite one additional worker
-takes all tests with a real control plane, which mostly wait, while the others keep the processors busy.
+of the workflow counts what its neighbours walked. The long files go first. One worker more than there are processors
+keeps them busy while tests wait: in the whole suite one has all tests with a real control plane, which mostly wait.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ LONG_FIRST = (
     "tests/integration/test_scenarios_up.py",
     "tests/workflow/paths/test_scale_down.py",
     "tests/workflow/paths/test_scale_up.py",
+    "tests/integration/test_cli_terminal.py",
+    "tests/integration/test_kubectl_conformance.py",
+    "tests/integration/test_backtest_against_simulator.py",
+    "tests/integration/test_alert_path.py",
+    "tests/integration/test_cli_demo.py",
     "tests/integration/test_every_grant.py",
     "tests/integration/test_cdk_deployment.py",
-    "tests/integration/test_backtest_against_simulator.py",
+    "tests/cdk/test_standalone.py",
+    "tests/cdk/test_definition_checks.py",
+    "tests/integration/test_kubectl_scripts.py",
     "tests/integration/test_real_prometheus.py",
     "tests/integration/test_cli_commands.py",
-    "tests/integration/test_cli_demo.py",
     "tests/integration/test_report_page.py",
     "tests/integration/test_template_runs.py",
     "tests/workflow/test_interruption.py",

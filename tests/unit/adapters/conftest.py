@@ -13,15 +13,19 @@ from node_fleet.settings import Settings
 from tests.support.simulated_aws import create_table
 
 
+@pytest.fixture(scope="session")
+def dynamo_client() -> Any:
+    """One client: botocore reads the model of the service for each session anew."""
+    with mock_aws():
+        return boto3.client("dynamodb", region_name="ap-southeast-1")
+
+
 @pytest.fixture
-def dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client that finds the state, history and events tables of the default settings."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
+def dynamo(dynamo_client: Any) -> Iterator[Any]:
+    """A client that finds the state, history and events tables of the default settings, empty."""
     settings = Settings()
     with mock_aws():
-        client = boto3.client("dynamodb", region_name="ap-southeast-1")
-        create_table(client, settings.state_table, "cluster_id")
+        create_table(dynamo_client, settings.state_table, "cluster_id")
         for table in (settings.history_table, settings.events_table):
-            create_table(client, table, "cluster_id", "sk")
-        yield client
+            create_table(dynamo_client, table, "cluster_id", "sk")
+        yield dynamo_client
