@@ -6,14 +6,12 @@ It composes the parts of `simulator.cluster`, follows the events of EC2 and give
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.store import Change
+from simulator.cluster.boot import BootRule, private_address
 from simulator.cluster.control.controllers import Controllers
 from simulator.cluster.control.disruption import Disruption
 from simulator.cluster.control.kubelets import Kubelets
@@ -25,39 +23,13 @@ from simulator.cluster.load.curves import Curve
 from simulator.cluster.load.meters import CPU_MODES, NodeMeter
 from simulator.cluster.load.usage import Usage
 from simulator.cluster.machines import machine_type
-from simulator.cluster.objects import K3S_VERSION, Obj, is_unschedulable, node_of, set_condition
+from simulator.cluster.objects import K3S_VERSION, Obj, is_unschedulable, set_condition
 from simulator.cluster.reading import Reader
 from simulator.cluster.state import Clock, ClusterSettings, ClusterState, Machine
 from simulator.cluster.views import NodeView, PodView, SnapshotLine, Truth
 from simulator.cluster.workloads import application_objects, budget_object, server_add_ons
 
-BootKind = Literal["normal", "slow", "never_joins", "not_ready", "uninitialized"]
 OUR_ACTOR = "node-fleet"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BootRule:
-    """How matching instances boot. The first rule that matches decides; an empty condition matches everything."""
-
-    kind: BootKind = "normal"
-    seconds: float | None = None
-    ready_after_seconds: float | None = None
-    first: int = 1
-    count: int | None = None
-    instance_type: str = ""
-    az: str = ""
-    market: str = ""
-    image: str = ""
-
-    def matches(self, ordinal: int, *, instance_type: str, az: str, market: str, image: str) -> bool:
-        last = math.inf if self.count is None else self.first + self.count - 1
-        wanted = (
-            (self.instance_type, instance_type),
-            (self.az, az),
-            (self.market, market),
-            (self.image, image),
-        )
-        return self.first <= ordinal <= last and all(want in ("", have) for want, have in wanted)
 
 
 class SimulatedCluster:
@@ -458,12 +430,3 @@ class SimulatedCluster:
         with self.state.lock:
             meter = self.usage.meters[name]
             return meter.memory_total_mib, meter.memory_total_mib - meter.memory_used_mib
-
-
-__all__ = ["OUR_ACTOR", "ApiError", "ApplicationSpec", "BootRule", "ClusterSettings", "SimulatedCluster", "node_of"]
-
-
-def private_address(instance_id: str) -> str:
-    """An address for a machine that no simulated EC2 gave one."""
-    digits = sum(ord(letter) * (place + 1) for place, letter in enumerate(instance_id))
-    return f"10.0.{digits // 250 % 250}.{digits % 250 + 2}"

@@ -21,16 +21,8 @@ from node_fleet.settings import Settings
 from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.state import Clock
 from simulator.cluster.workloads import pod_object
-from simulator.scenario.model import (
-    EVENT_KEYS,
-    REQUIRED_EVENT_KEYS,
-    SETTING_NAMES,
-    Scenario,
-    by_field_name,
-    duration_seconds,
-    nearest,
-    unknown,
-)
+from simulator.scenario.model import EVENT_KEYS, REQUIRED_EVENT_KEYS, SETTING_NAMES, Scenario, by_field_name
+from simulator.scenario.values import duration_seconds, nearest, unknown
 
 SCENARIO_DIRECTORY: Final = Path(__file__).parent
 EVENT_SPECIFIC_KEYS: Final = {key for keys in EVENT_KEYS.values() for key in keys}

@@ -26,8 +26,9 @@ from node_fleet.domain.notify.totals import packed
 from node_fleet.logs import NAMESPACE, UNITS
 from node_fleet.settings import Settings
 from simulator.clock import VirtualClock
+from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.load.curves import flash_sale
-from simulator.cluster.model import ApplicationSpec, SimulatedCluster
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.workloads import pod_object
 from tests.support.prometheus_fixture import SCRAPE_SECONDS, History, RealPrometheus, real_prometheus
 from tests.support.real_servers import CLUSTER

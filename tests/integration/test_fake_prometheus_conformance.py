@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from node_fleet.adapters.prometheus import queries
+from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.load.curves import constant
-from simulator.cluster.model import ApplicationSpec
 from simulator.cluster.workloads import pod_object
 from simulator.fakes.prometheus import FakePrometheus
 from simulator.fakes.scrapes import Scrapes

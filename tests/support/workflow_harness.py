@@ -15,7 +15,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.settings import Settings
 from simulator.aws.template import Template
-from simulator.cluster.model import BootRule
+from simulator.cluster.boot import BootRule
 from simulator.runner import Execution
 from simulator.scenario.files import parse_scenario
 from simulator.simulation import Simulation, launch_worker, synthesised_template

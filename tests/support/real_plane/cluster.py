@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cluster.api.errors import ApiError
+from simulator.cluster.boot import private_address
 from simulator.cluster.control.volumes import local_claim, local_path_class
 from simulator.cluster.kubectl.fake import CommandResult
 from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.machines import machine_type
-from simulator.cluster.model import private_address
 from simulator.cluster.objects import (
     TAINT_NOT_READY,
     TAINT_UNSCHEDULABLE,

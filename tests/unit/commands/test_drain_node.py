@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from node_fleet.domain.scale_down.lost_volumes import parse_lost_volumes
-from simulator.cluster.model import ApplicationSpec
+from simulator.cluster.load.applications import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
 from tests.support.shipped_scripts import rules, script
 

@@ -13,7 +13,7 @@ import pytest
 
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.domain.scale_down.hibernation import guard_in
-from simulator.cluster.model import ApplicationSpec
+from simulator.cluster.load.applications import ApplicationSpec
 from tests.support.server_site import FIRST, Site
 from tests.support.shipped_scripts import script
 from tests.support.stub_commands import Reply, Stubs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.scale_down.inspection import parse_inspection
-from simulator.cluster.model import ApplicationSpec
+from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.objects import LABEL_HOSTNAME, LABEL_MARKET
 from simulator.cluster.workloads import deployment_object
 from tests.support.server_site import FIRST, SECOND, SERVER, Site

@@ -10,7 +10,7 @@ import pytest
 from node_fleet.domain.scale_down.drain import CommandResult, describe_own_pods
 from node_fleet.domain.scale_down.inspection import parse_node_check
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
-from simulator.cluster.model import ApplicationSpec
+from simulator.cluster.load.applications import ApplicationSpec
 from tests.support.server_site import FIRST, SECOND, Site
 from tests.support.shipped_scripts import COMMANDS, script
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
-from simulator.cluster.load.applications import Autoscale
+from simulator.cluster.load.applications import ApplicationSpec, Autoscale
 from simulator.cluster.load.curves import CurveError, constant, diurnal, flash_sale, linear, series, steps
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
-from simulator.cluster.model import ApplicationSpec, SimulatedCluster
+from simulator.cluster.model import SimulatedCluster
 
 
 def a_cluster(workers: int = 1) -> tuple[VirtualClock, SimulatedCluster]:

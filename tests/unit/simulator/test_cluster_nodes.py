@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from simulator.clock import VirtualClock
+from simulator.cluster.boot import BootRule
 from simulator.cluster.machines import UnknownInstanceTypeError
-from simulator.cluster.model import BootRule, ClusterSettings, SimulatedCluster
+from simulator.cluster.model import SimulatedCluster
+from simulator.cluster.state import ClusterSettings
 from simulator.cluster.workloads import deployment_object, pod_object
 
 

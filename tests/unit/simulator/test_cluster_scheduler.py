@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
 from simulator.cluster.control.scheduler import capacity_of_node, find_refusals
-from simulator.cluster.model import ClusterSettings, SimulatedCluster
+from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import is_unschedulable
+from simulator.cluster.state import ClusterSettings
 from simulator.cluster.workloads import pod_object
 
 

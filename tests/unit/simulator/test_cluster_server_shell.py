@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.clock import VirtualClock
-from simulator.cluster.model import ApplicationSpec, SimulatedCluster
+from simulator.cluster.load.applications import ApplicationSpec
+from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
 
 Laid = tuple[VirtualClock, SimulatedCluster, ServerShell]

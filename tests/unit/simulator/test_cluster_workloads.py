@@ -6,7 +6,8 @@ import pytest
 
 from simulator.clock import VirtualClock
 from simulator.cluster.api.errors import ApiError
-from simulator.cluster.model import OUR_ACTOR, ApplicationSpec, SimulatedCluster
+from simulator.cluster.load.applications import ApplicationSpec
+from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.cluster.objects import RUN_SECONDS
 from simulator.cluster.workloads import daemon_set_object, pod_object
 from tests.support.budget_checker import BudgetChecker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from node_fleet.domain.model.memory import Replacement, RollOut
-from simulator.cluster.model import BootRule
+from simulator.cluster.boot import BootRule
 from simulator.runner import Execution
 from simulator.scenario.model import Event
 from tests.support.workflow_harness import Stage, stage
