@@ -116,7 +116,7 @@ class FakeNames:
 
 @dataclass(slots=True, kw_only=True)
 class Template:
-    """One or more stacks that belong together. Call `named` to resolve against names of your own."""
+    """Stacks that belong together and do not change. Call `named` to resolve against names of your own."""
 
     stacks: dict[str, dict[str, Any]]
     region: str = "ap-southeast-1"
@@ -124,6 +124,8 @@ class Template:
     parameters: dict[str, str] = field(default_factory=dict)
     names: Names = field(default_factory=FakeNames)
     _exports: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _plain: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    """The ids of the parts of the stacks that hold no intrinsic function."""
 
     @classmethod
     def load(cls, source: Path | Iterable[Path], **settings: Any) -> Self:
@@ -134,6 +136,20 @@ class Template:
             raise TemplateError(f"no *.template.json in {', '.join(map(str, paths))}: run the synth first")
         stacks = {file.name.removesuffix(".template.json"): json.loads(file.read_text()) for file in files}
         return cls(stacks=stacks, **settings)
+
+    def __post_init__(self) -> None:
+        for stack in self.stacks.values():
+            self._note_plain(stack)
+
+    def _note_plain(self, value: Any) -> bool:
+        if type(value) not in (dict, list):
+            return True
+        names = list(value) if type(value) is dict else []
+        parts = [self._note_plain(part) for part in (value.values() if names else value)]
+        plain = all(parts) and not any(name == "Ref" or name.startswith("Fn::") for name in names)
+        if plain:
+            self._plain.add(id(value))
+        return plain
 
     def named(self, names: Names) -> Self:
         self.names = names
@@ -154,11 +170,13 @@ class Template:
         return Resource(stack=stack, logical_id=logical_id, type=raw["Type"], properties=raw.get("Properties", {}))
 
     def properties(self, resource: Resource) -> dict[str, Any]:
-        resolved: dict[str, Any] = self.resolve(resource.stack, dict(resource.properties))
-        return resolved
+        resolved: dict[str, Any] = self.resolve(resource.stack, resource.properties)
+        return dict(resolved)
 
     def resolve(self, stack: str, value: Any) -> Any:
-        """value with every intrinsic function replaced by what it gives."""
+        """value with every intrinsic function replaced by what it gives. Parts without one are not copied."""
+        if id(value) in self._plain:
+            return value
         if type(value) is list:
             found = [item if type(item) is str else self.resolve(stack, item) for item in value]
             return [item for item in found if item is not NO_VALUE]

@@ -18,8 +18,8 @@ from tests.support.interruptions import prepare
 from tests.support.second_interpreter import ENDED_BY_ITSELF, SecondInterpreter
 from tests.support.tiers import Tier
 
-ONE_CALL_IN = 10
-"""In the quick tier about every tenth call of a workflow test is compared: that takes longer than the call itself."""
+ONE_CALL_IN = 40
+"""In the quick tier about every fortieth call of a workflow test is compared: that takes longer than the call."""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from botocore.exceptions import ParamValidationError
@@ -158,7 +158,12 @@ class ParsedAnswers(ResponseSerializer):  # type: ignore[misc]
         if where not in _NAMES:
             context = AttributePickerContext(value, key, shape, self.operation_model, self.service_model)
             _NAMES[where] = tuple(dict.fromkeys(self._value_picker.get_possible_keys(context)))
-        found = next((part for name in _NAMES[where] if (part := get_value(value, name, MISSING)) is not MISSING), None)
+            _READERS[where] = _reader(type(value), _NAMES[where])
+        found, read = None, _READERS[where]
+        for name in _NAMES[where]:
+            if (part := read(value, name, MISSING)) is not MISSING:
+                found = part
+                break
         if self._transforms:
             path = f"{'.'.join(self.path)}.{key}"
             if path not in _ENDS:
@@ -207,7 +212,17 @@ class ParsedAnswers(ResponseSerializer):  # type: ignore[misc]
         serialized[key] = found
 
 
+def _reader(kind: type, names: tuple[str, ...]) -> Any:
+    """What moto's get_value comes to for objects of this kind, which it finds out again for each value."""
+    if any("." in name for name in names):
+        return get_value
+    if kind is dict:
+        return dict.get
+    return get_value if hasattr(kind, "__getitem__") else getattr
+
+
 _NAMES: dict[Any, tuple[str, ...]] = {}
+_READERS: dict[Any, Callable[..., Any]] = {}
 _ENDS: dict[str, str] = {}
 """By the path of a value: the end of it for which its service has a transformation."""
 
