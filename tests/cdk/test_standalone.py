@@ -99,8 +99,17 @@ def test_cfn_lint_accepts_the_parameter(written: Path) -> None:
 
 
 def test_the_command_writes_the_clusters_of_cdk_json_and_says_what_follows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    synthesised: Path,
+    both_context: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    context = {**synth.project_context(), **both_context, "security_rules": False}
+    monkeypatch.setattr(synth, "project_context", lambda: context)
     assert synth.main(["--standalone", "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "3-autoscaler.template.json" in out and "4 zip files" in out and "docs/standalone.md" in out
+    assert {path.name for path in synthesised.glob("*.template.json")} == {
+        f"{of_stack(path)}.template.json" for path in (tmp_path / "out").glob("*/*.template.json")
+    }
