@@ -13,7 +13,7 @@ from backtest.measures import Measures
 from node_fleet.settings import Settings
 
 WAIT_COSTS = (1.0, 3.5, 8.0)
-CHANGE_COSTS = (10.0, 25.0, 60.0)
+CHANGE_COSTS = (10.0, 22.5, 60.0)
 PEERS = ("cluster-autoscaler", "karpenter", "target-tracking-50")
 
 

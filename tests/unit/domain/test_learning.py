@@ -10,11 +10,12 @@ import pytest
 
 from node_fleet.domain.model.memory import AdaptiveMemory, Memory, OpenRise, PodSums, WorkerNeed
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import PodShape, Worker
+from node_fleet.domain.model.snapshot import NewWorker, PodShape, Worker
 from node_fleet.domain.scaling.signals.pending_pods import evaluate_pending_pods
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
 from node_fleet.domain.scaling.strategies.adaptive.headroom import RISES
 from node_fleet.domain.scaling.strategies.adaptive.learning import Evaluation, evaluate, with_defaults
+from node_fleet.domain.scaling.strategies.adaptive.trials import PLANS
 from node_fleet.domain.scaling.tick import make_tick
 from tests.support.decisions import START, snapshot, worker
 
@@ -24,9 +25,16 @@ RISES_SEEN = tuple(10.0**pace if size == 0 else 0.0 for pace in range(5) for siz
 """One count for each pace, by which a choice shows its pace."""
 
 
-def evaluated(learned: AdaptiveMemory, demand: float, *, source: str = "live", **memory: Any) -> Evaluation:
+def evaluated(
+    learned: AdaptiveMemory,
+    demand: float,
+    *,
+    source: str = "live",
+    new_workers: tuple[NewWorker, ...] = (),
+    **memory: Any,
+) -> Evaluation:
     tick = make_tick(snapshot(source=source), Memory(learned=learned, **memory), POLICY, START)
-    capacity = CapacityEstimate(demand=demand, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
+    capacity = CapacityEstimate(demand=demand, have=9.0, pods_per_worker=7, new_workers=new_workers, worker_slots=())
     return evaluate(tick, capacity, learned, 0, learned.pods)
 
 
@@ -124,6 +132,21 @@ def test_another_number_of_pods_for_each_worker_starts_the_readings_anew() -> No
     assert (found.places, found.read_at, found.before_at) == (7, START, 0)
     assert found.open == (OpenRise(at=START, demand=5.0, highest=5.0, pace=1),)
     assert set(found.tried.held) == {0}
+
+
+@pytest.mark.parametrize(("share", "joint"), [(0.1, 3), (0.2, 5)], ids=["saves 2.45", "saves 4.9"])
+def test_a_plan_that_starts_no_headroom_alone_starts_it_with_the_workers_of_pending_pods(
+    share: float, joint: int
+) -> None:
+    """Steady demand that rises by two workers in this share of readings: each of the two saves 7 x 3.5 x share."""
+    rises = tuple({0.0: 1e6 * (1 - share), 2.0: 1e6 * share}.get(size, 0.0) for size in RISES)
+    nothing = (0.0,) * len(RISES)
+    held = tuple(0 if plan.start_price == math.inf else 1 for plan in PLANS)
+    tried = replace(EMPTY.tried, workers=(3,) * len(PLANS), held=held)
+    learned = replace(EMPTY, tried=tried, rises=(*nothing, *rises, *nothing * 3))
+    assert evaluated(learned, 3.0, source="cached").start == 3
+    found = evaluated(learned, 3.0, source="cached", new_workers=(NewWorker(),))
+    assert (found.choice.workers, found.start) == (5, joint)
 
 
 def test_half_of_a_count_is_left_after_the_learning_days() -> None:

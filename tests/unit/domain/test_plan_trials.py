@@ -186,6 +186,16 @@ class TestTrials:
         tried = advance_trials(initial_trials(), staircase((0, 4)), 0, reading, keep=1.0)
         assert [tried.workers[n * 16] for n in range(3)] == [2, 3, 4]
 
+    def test_headroom_is_started_with_the_workers_of_pending_pods_in_every_plan(self) -> None:
+        """A trial that had two workers: at a demand of three it starts the joint headroom, at a demand of two none."""
+        stairs = staircase((120, 2))
+        two = replace(initial_trials(), workers=(2,) * len(PLANS))
+        for demand, expected in ((2.0, 2), (2.1, 5)):
+            reading = replace(seen(2, hold=2, demand=demand), starts=(5, 5, 2 if demand == 2.0 else 3))
+            found = advance_trials(two, stairs, 120, reading, keep=1.0)
+            joint = [n for n, plan in zip(found.workers, PLANS, strict=True) if plan.start_price == math.inf]
+            assert joint == [expected] * 16
+
     def test_a_missing_worker_lets_its_pods_wait_until_it_has_booted_and_a_held_one_does_not(self) -> None:
         """Demand rises by 1.5 workers beside 2; only the plans that kept a third worker have half of the waiting."""
         tried = replace(initial_trials(), workers=(2,) * 24 + (3,) * 24, moved=(-1,) * 48)

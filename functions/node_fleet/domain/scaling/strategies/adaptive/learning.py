@@ -73,7 +73,8 @@ def evaluate(
     if is_new:
         learned = _advance_trials(tick, learned, choice, hold, minimum)
     plan = trials.choose_plan(learned.tried, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
-    start = _within(tick, choice.start(plan.plan.start_price), minimum)
+    price = min(plan.plan.start_price, trials.JOINT_PRICE) if capacity.new_workers else plan.plan.start_price
+    start = _within(tick, choice.start(price), minimum)
     return Evaluation(
         choice=choice, plan=plan, start=start, keep=plan.plan.kept(learned.needs, now, hold), learned=learned
     )

@@ -115,7 +115,7 @@ def _cost_checks(result: Evaluation) -> list[Check]:
         f"one more worker would save {choice.saved_by_next:.2f} of the 1.00 it costs; with {choice.workers} workers "
         f"the expected waiting costs {choice.waiting:.2f} worker-minutes a minute (from {choice.samples:.0f} rises)"
     )
-    started = "no headroom is started"
+    started = "headroom is started only together with workers for pending pods"
     if plan.start_price < math.inf:
         started = f"headroom is started when it saves {plan.start_price:g} times its price"
     part = "" if plan.share == 1 else f", {1 - plan.share:.0%} of it at once"

@@ -23,7 +23,14 @@ SHARES = (1.0, 0.5)
 START_PRICES = (4.5, 1.2, math.inf)
 """The candidate start prices: headroom is started when it saves more than this many times its price.
 
-A worker that is started is also paid for while it boots, waits for removal and drains. Infinite: none is started.
+A worker that is started is also paid for while it boots, waits for removal and drains. Infinite: none is started for
+headroom alone.
+"""
+
+JOINT_PRICE = START_PRICES[0]
+"""The highest start price of headroom that is started together with workers for pending pods.
+
+Headroom adds no change of direction to such a launch, and no other launch begins before it ends.
 """
 
 FORGET_SECONDS = DELAY_MINUTES[-1] * 60
@@ -126,7 +133,7 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
     if not had[0]:
         had = tuple(start for start in seen.starts for _ in kept)
-    workers = _next_workers(had, seen.starts, kept)
+    workers = _next_workers(had, seen.starts, kept, math.ceil(demand - 1e-6) if demand > min(had) else 0)
     if workers != had:
         to = [(after > before) - (after < before) for before, after in zip(had, workers, strict=True)]
         turn = round(one)
@@ -152,12 +159,16 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
 
 
 @functools.lru_cache(maxsize=64)
-def _next_workers(had: tuple[int, ...], starts: tuple[int, ...], kept: tuple[int, ...]) -> tuple[int, ...]:
-    """The fleet size of every trial one reading later. Cached, because most readings are like the one before."""
-    allowed = [most if most > start else start for start in starts for most in kept]
+def _next_workers(had: tuple[int, ...], starts: tuple[int, ...], kept: tuple[int, ...], needed: int) -> tuple[int, ...]:
+    """The fleet size of every trial one reading later. Cached, because most readings are like the one before.
+
+    needed: without so many workers pods are pending, and headroom is started with those that they need.
+    """
+    joint = starts[START_PRICES.index(JOINT_PRICE)]
     started = [start for start in starts for _ in kept]
-    trials = zip(had, started, allowed, strict=True)
-    return tuple([most if n > most else start if n < start else n for n, start, most in trials])
+    started = [max(start, joint) if n < needed else start for n, start in zip(had, started, strict=True)]
+    trials = zip(had, started, kept * len(starts), strict=True)
+    return tuple([min(n, max(most, start)) if n > start else start for n, start, most in trials])
 
 
 def _divided(tried: PlanTrials) -> PlanTrials:
