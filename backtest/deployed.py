@@ -66,7 +66,9 @@ class Deployed:
         self.actions: list[Action] = []
         self.decisions = 0
         self._types = {one.instance_type: one for one in (capacity, *further)}
-        self.policy = replace(policy, instance_types=tuple(self._types), subnets=())
+        # A load has no custom metrics: those that are ignored when they are absent decide nothing.
+        customs = tuple(metric for metric in policy.custom_metrics if metric.when_absent != "ignore")
+        self.policy = replace(policy, instance_types=tuple(self._types), subnets=(), custom_metrics=customs)
         self.memory = Memory()
         self._workflow = workflow or Workflow()
         self._zones = {f"{self._workflow.region}{zone}": zone for zone in ZONES}
@@ -255,10 +257,11 @@ class Deployed:
         if known:
             _set(known, "phase", machine.state)
             _set(known, "cpu_percent", machine.cpu_milli(now) / (capacity.vcpus * 10))
-            _set(known, "memory_used_mib", capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib)
-            _set(known, "cpu_requested_milli", capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli)
-            _set(known, "memory_requested_mib", capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib)
-            _set(known, "pods", machine.pods + DAEMON_PODS)
+            if known.pods != (pods := machine.pods + DAEMON_PODS):
+                _set(known, "memory_used_mib", capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib)
+                _set(known, "cpu_requested_milli", capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli)
+                _set(known, "memory_requested_mib", capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib)
+                _set(known, "pods", pods)
             return known
         if machine.state == "joining":
             return Worker(

@@ -40,6 +40,7 @@ class Machine:
         "joins_at",
         "launched_at",
         "market",
+        "most_cpu_milli",
         "most_pods",
         "pods",
         "refill",
@@ -61,6 +62,7 @@ class Machine:
     ) -> None:
         self.credits = credits
         self.capacity = capacity
+        self.most_cpu_milli = capacity.vcpus * 1000.0
         self.most_pods = capacity.pods_per_worker
         self.instance_id = f"i-{number:017x}"
         self.launched_at = now
@@ -76,17 +78,15 @@ class Machine:
         self.history: deque[tuple[int, float]] = deque()
 
     def cpu_milli(self, now: int) -> float:
-        """Mean use over the last CPU window, or since it joined if that is shorter."""
+        """Mean use over the last CPU window, or since it joined if that is shorter. now: the last time in `history`."""
         since = max(now - CPU_WINDOW_SECONDS, self.joined_at)
         if since >= now:
             return 0.0
         history = self.history
-        while len(history) > 1 and history[1][0] <= since:
+        while history[1][0] <= since:
             history.popleft()
-        at, busy = history[0]
-        if at < since and len(history) > 1:
-            later, more = history[1]
-            busy += (more - busy) * (since - at) / (later - at)
+        (at, busy), (later, more) = history[0], history[1]
+        busy += (more - busy) * (since - at) / (later - at)
         return (self.busy - busy) / (now - since)
 
 
@@ -308,9 +308,8 @@ class Fleet:
         each = min(limit, idle + used_milli_seconds / self.running) if self.running else 0.0
         system = capacity.system_cpu_milli * seconds
         for machine in self.machines:
-            used = float(system)
+            used = min(machine.most_cpu_milli * seconds, system + machine.pods * each)
             if machine.state != "joining":
-                used = min(machine.capacity.vcpus * 1000.0 * seconds, system + machine.pods * each)
                 machine.busy += used
                 machine.history.append((until, machine.busy))
             machine.credits.use(used / 1000, seconds)

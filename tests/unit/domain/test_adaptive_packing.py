@@ -22,6 +22,7 @@ from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
     learn_pods,
     slots,
     typical_pod,
+    whole_capacity,
 )
 from tests.support.decisions import worker
 
@@ -260,7 +261,9 @@ def test_workers_whose_pods_hardly_differ_give_the_mean(pods_squared: float, cpu
 def test_free_capacity_is_what_is_allocatable_less_what_is_requested(
     changes: dict[str, Any], cpu: int, memory: int, count: int
 ) -> None:
-    assert free_capacity(worker(1, **changes)) == FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=count)
+    partly_used = worker(1, **changes)
+    free = free_capacity(partly_used, whole_capacity(partly_used))
+    assert free == FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=count)
 
 
 @pytest.mark.parametrize("least", [0, 3])

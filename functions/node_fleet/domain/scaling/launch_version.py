@@ -58,7 +58,8 @@ def with_good_version(tick: Tick) -> RollOut:
     """The roll-out with the configured version as the good one, as soon as one of its workers has proved itself."""
     roll_out, configured = _of_this_template(tick), tick.snapshot.template_version
     proven = {w.template_version for w in tick.usable if w.template_version and _has_proved_itself(tick, w)}
-    proven -= _newer_than_server(tick, roll_out)
+    if proven:
+        proven -= _newer_than_server(tick, roll_out)
     if not tick.live or not proven:
         return roll_out
     if configured in proven and not roll_out.is_stopped(configured) and not tick.snapshot.launch_hold:

@@ -39,7 +39,7 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
     streaks = tick.memory.since if streaks is None else streaks
     repairs, found = tick.live and not many_unhealthy(tick, streaks), list[Outdated]()
     rebooted, expires = recovering(tick), bool(tick.policy.expire_after_seconds)
-    for worker in tick.snapshot.counted:
+    for worker in tick.workers:
         ill = repairs and worker.conditions and worker.instance_id not in rebooted
         if ill and (words := unhealthy_words(tick, worker, streaks)):
             found.append(Outdated(worker=worker, reason="unhealthy", words=words))

@@ -104,7 +104,7 @@ def is_rebooted_first(tick: Tick, decision: Decision) -> bool:
     """Whether the worker that this decision replaces is rebooted first, when its pods may move."""
     if decision.action != "replace" or decision.rule not in ("unhealthy", "not_ready"):
         return False
-    named = (w for w in tick.snapshot.counted if w.instance_id == decision.replace)
+    named = (w for w in tick.workers if w.instance_id == decision.replace)
     return any(may_reboot(tick, worker) for worker in named)
 
 

@@ -66,7 +66,7 @@ def hold(facts: RollOutFacts) -> str:
     """Why no worker is replaced now; empty when one may be."""
     tick, pending_pods, minimum = facts.tick, facts.pending_pods, facts.minimum
     disputed = {dispute.instance_id for dispute in tick.snapshot.disputes}
-    unknown = sum(w.phase == "unknown" and w.instance_id not in disputed for w in tick.snapshot.counted)
+    unknown = sum(w.phase == "unknown" and w.instance_id not in disputed for w in tick.workers)
     set_aside = evaluate_set_aside(tick)
     for check in (evaluate_launch_back_off(tick), evaluate_removal_back_off(tick)):
         if check:

@@ -56,7 +56,7 @@ def returning_workers(tick: Tick) -> Iterator[tuple[Worker, str]]:
     While a return is in progress it is that worker alone, although its replacement has restored the share. None is
     there while no more On-Demand workers are usable than on_demand_minimum.
     """
-    counted, policy, current = tick.snapshot.counted, tick.policy, tick.memory.roll_out.current
+    counted, policy, current = tick.workers, tick.policy, tick.memory.roll_out.current
     spot, total = sum(w.market == "spot" for w in counted), len(counted)
     on_demand = sorted((w for w in counted if w.market == "on-demand"), key=lambda w: (w.launched_at, w.instance_id))
     kinds: dict[str, tuple[str, ...]] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.snapshot import NewWorker, Snapshot, Worker
+from node_fleet.domain.model.snapshot import NewWorker, Phase, Snapshot, Worker
 from node_fleet.domain.model.weight import at_limits, fitting
 
 
@@ -27,8 +28,8 @@ class Tick:
     """Facts that several rules need. Workers under interruption notice are left out of every count.
 
     live: read from Prometheus in this tick. readable: live, or cached and recent enough to justify a scale-up.
-    counted: instances that count against the maximum. now, read_at: epoch seconds. terse: without the texts
-    that only a person reads.
+    workers: instances that count against the maximum; counted: their number. now, read_at: epoch seconds. terse:
+    without the texts that only a person reads.
     """
 
     snapshot: Snapshot
@@ -38,6 +39,7 @@ class Tick:
     read_at: int
     live: bool
     readable: bool
+    workers: tuple[Worker, ...]
     usable: tuple[Worker, ...]
     joining: tuple[Worker, ...]
     not_ready: tuple[Worker, ...]
@@ -74,7 +76,9 @@ class Tick:
 
 def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, terse: bool = False) -> Tick:
     """Count the snapshot once. The order of its workers does not matter."""
-    staying = [w for w in snapshot.workers if not w.under_notice]
+    workers, of_phase = snapshot.counted, defaultdict[Phase, list[Worker]](list)
+    for worker in workers:
+        of_phase[worker.phase].append(worker)
     read_at = snapshot.read_at or snapshot.at
     is_recent = now - read_at < policy.cached_reading_seconds
     return Tick(
@@ -85,11 +89,12 @@ def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, t
         read_at=read_at,
         live=snapshot.source == "live" and is_recent,
         readable=snapshot.source != "none" and is_recent,
-        usable=tuple([w for w in staying if w.phase == "usable"]),
-        joining=tuple([w for w in staying if w.phase == "joining"]),
-        not_ready=tuple([w for w in staying if w.phase == "not_ready"]),
-        unknown=sum(w.phase == "unknown" for w in staying),
-        counted=len(staying),
+        workers=workers,
+        usable=tuple(of_phase["usable"]),
+        joining=tuple(of_phase["joining"]),
+        not_ready=tuple(of_phase["not_ready"]),
+        unknown=len(of_phase["unknown"]),
+        counted=len(workers),
         terse=terse,
     )
 

@@ -20,7 +20,7 @@ MANY_UNHEALTHY = "many_unhealthy"
 
 def track_conditions(tick: Tick, streaks: dict[str, Streak]) -> None:
     """Advance how long each worker has had a bad condition without a break."""
-    for worker in tick.snapshot.counted:
+    for worker in tick.workers:
         if worker.conditions:
             advance_streak(tick, streaks, _key(worker), True if tick.live else None)
 
@@ -53,7 +53,7 @@ def recovering(tick: Tick) -> dict[str, int]:
     if not tick.memory.rebooted:
         return {}
     until = {i: at + tick.policy.reboot_wait_seconds for i, at in tick.memory.rebooted.items()}
-    ill = [w.instance_id for w in tick.snapshot.counted if w.phase != "usable" or w.conditions]
+    ill = [w.instance_id for w in tick.workers if w.phase != "usable" or w.conditions]
     return {i: until[i] - tick.now for i in ill if until.get(i, 0) > tick.now}
 
 
@@ -68,7 +68,7 @@ def many_unhealthy(tick: Tick, streaks: Mapping[str, Streak]) -> str:
     limit = tick.policy.not_ready_replace_seconds
     found = [
         w.instance_id
-        for w in tick.snapshot.counted
+        for w in tick.workers
         if (w.phase == "not_ready" and w.not_ready_seconds >= limit)
         or (w.conditions and unhealthy_words(tick, w, streaks))
     ]

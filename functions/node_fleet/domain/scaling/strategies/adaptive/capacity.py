@@ -69,18 +69,19 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
     available = _without_daemons(new_worker, size)
     per_worker = max(1, slots(available, size))
     by_pods = sorted(known, key=lambda w: (w.pods or 0, w.instance_id))
-    worker_slots = _free_and_total_slots(by_pods, size)
-    free, total = sum(f for f, _ in worker_slots), sum(t for _, t in worker_slots)
+    worker_slots = _free_and_used_slots(by_pods, size)
+    free, used = map(sum, zip(*worker_slots, strict=True)) if worker_slots else (0, 0)
     joining = [_without_daemons(_joining_capacity(w, new_worker, tick.policy), size) for w in tick.joining]
     waiting = sum(_slots_per_pod(s, available, per_worker) * s.count for s in shapes)
     leaving = [w for w in tick.snapshot.workers if w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)]
-    used = total - free + waiting + sum(_slots_to_move(w, size) for w in leaving)
+    moving = sum(_slots_to_move(w, size) for w in leaving)
+    coming = sum(slots(capacity, size) for capacity in joining)
     return CapacityEstimate(
-        demand=used / per_worker + unknown,
-        have=(total + sum(slots(capacity, size) for capacity in joining)) / per_worker + unknown,
+        demand=(used + waiting + moving) / per_worker + unknown,
+        have=(free + used + coming) / per_worker + unknown,
         pods_per_worker=per_worker,
         new_workers=_new_workers(tick, pending_pods, size, known),
-        worker_slots=tuple([(f, t - f) for f, t in worker_slots]),
+        worker_slots=tuple(worker_slots),
     )
 
 
@@ -115,15 +116,16 @@ def _slots_per_pod(shape: PodShape, available: FreeCapacity, per_worker: int) ->
     return per_worker / max(1, slots(available, size))
 
 
-def _free_and_total_slots(workers: Iterable[Worker], size: PodSize) -> list[tuple[int, int]]:
-    """Of each worker the slots that are free, and its slots when it is empty; never fewer than are free."""
+def _free_and_used_slots(workers: Iterable[Worker], size: PodSize) -> list[tuple[int, int]]:
+    """Of each worker the slots that are free, and those that it would have beyond them if it were empty."""
     empty: dict[FreeCapacity, int] = {}
     found = []
     for w in workers:
-        whole, free = whole_capacity(w), slots(free_capacity(w), size)
+        whole = whole_capacity(w)
         if whole not in empty:
             empty[whole] = slots(_without_daemons(whole, size), size)
-        found.append((free, max(empty[whole], free)))
+        free = slots(free_capacity(w, whole), size)
+        found.append((free, max(0, empty[whole] - free)))
     return found
 
 
@@ -131,7 +133,7 @@ def _slots_to_move(w: Worker, size: PodSize) -> float:
     """Slots that the pods of a cordoned worker, or of one under interruption notice, will need on other workers."""
     if not _has_known_requests(w):
         return 0.0
-    requested = whole_capacity(w).cpu_milli - free_capacity(w).cpu_milli - size.daemon_cpu_milli
+    requested = (w.cpu_requested_milli or 0) - size.daemon_cpu_milli
     return max(0.0, requested / size.cpu_milli) if size.cpu_milli > 0 else 0.0
 
 

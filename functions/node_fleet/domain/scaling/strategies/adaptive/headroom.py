@@ -137,21 +137,21 @@ def choose_workers(
     )
 
 
-def _shares(rises: Sequence[float], pace_index: int) -> list[float]:
-    """The counts of one pace, with its prior counts, as shares of their sum, the largest rise first."""
+def _shares(rises: Sequence[float], pace_index: int) -> list[tuple[float, float]]:
+    """(rise, its share) of every rise that has a count at this pace, with its prior counts; the largest rise first."""
     first = pace_index * len(RISES)
     counts = list(map(operator.add, rises[first : first + len(RISES)], _PRIOR_COUNTS[pace_index]))
     total = sum(counts)
-    return [count / total for count in reversed(counts)]
+    return [(rise, count / total) for rise, count in zip(_LARGEST_FIRST, reversed(counts), strict=True) if count]
 
 
-def _shortage(shares: Sequence[float], size: float, headroom: float) -> float:
+def _shortage(shares: Sequence[tuple[float, float]], size: float, headroom: float) -> float:
     """Workers expected to be missing within the horizon: the mean of what the rises exceed the headroom by.
 
-    shares: of the largest rise first. size: the unit of the rises.
+    shares: as in _shares(). size: the unit of the rises.
     """
     missing = 0.0
-    for rise, share in zip(_LARGEST_FIRST, shares, strict=True):
+    for rise, share in shares:
         beyond = rise * size - headroom
         if beyond <= 0:
             break

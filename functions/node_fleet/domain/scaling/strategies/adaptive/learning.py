@@ -35,10 +35,10 @@ class Evaluation:
 
 def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
     """The memory with initial counts where none are stored or where their number differs."""
-    rises, tried, count = headroom.initial_counts(), learned.tried, len(trials.PLANS)
+    rises, tried = headroom.initial_counts(), learned.tried
     if len(learned.rises) != len(rises):
         learned = replace(learned, rises=rises)
-    if any(len(row) != count for row in (tried.workers, tried.moved, tried.held, tried.waited, tried.turns)):
+    if {*map(len, (tried.workers, tried.moved, tried.held, tried.waited, tried.turns))} != {len(trials.PLANS)}:
         learned = replace(learned, tried=trials.initial_trials())
     return learned
 
@@ -54,24 +54,41 @@ def evaluate(
     tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int, pods: PodSums
 ) -> Evaluation:
     """Learn from this reading, then choose the headroom and the plan. pods: the sums after this reading."""
-    policy, now = tick.policy, tick.read_at
+    policy, now, demand, keep = tick.policy, tick.read_at, capacity.demand, _keep(tick.policy)
     if learned.places != capacity.pods_per_worker:
         learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
-    pace = _pace(learned, now, capacity.demand)
-    is_new = _is_new(tick, learned)
+    pace, is_new, joined = _pace(learned, now, demand), _is_new(tick, learned), _join_seconds(tick, learned)
+    boot, rises, still_open = learned.boot_seconds, learned.rises, learned.open
     if is_new:
-        learned = _learn_rises(tick, learned, capacity.demand, pace, pods)
+        boot += (min(max(joined, 30), policy.join_limit_seconds) - boot) / 5 if joined else 0.0
+        horizon = policy.interval_seconds + boot
+        rises, still_open = headroom.close_rises(rises, still_open, now, demand, horizon_seconds=horizon, keep=keep)
     choice = headroom.choose_workers(
-        learned.rises,
+        rises,
         pace,
-        capacity.demand,
+        demand,
         wait_cost=policy.wait_cost,
         pods_per_worker=capacity.pods_per_worker,
         most=policy.max_workers,
     )
     hold = _within(tick, choice.workers, minimum)
     if is_new:
-        learned = _advance_trials(tick, learned, choice, hold, minimum)
+        needs = trials.update_needs(learned.needs, now, hold)
+        seen = _seen(tick, learned, choice, demand, boot=boot, minimum=minimum)
+        learned = replace(
+            learned,
+            read_at=now,
+            demand=demand,
+            before_at=learned.read_at,
+            before=learned.demand,
+            rises=rises,
+            open=(*still_open[-7:], OpenRise(at=now, demand=demand, highest=demand, pace=pace)),
+            needs=needs,
+            tried=trials.advance_trials(learned.tried, needs, now, seen, keep=keep),
+            pods=pods,
+            boot_seconds=boot,
+            adding_since=0 if joined else learned.adding_since,
+        )
     plan = trials.choose_plan(learned.tried, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
     price = min(plan.plan.start_price, trials.JOINT_PRICE) if capacity.new_workers else plan.plan.start_price
     start = _within(tick, choice.start(price), minimum)
@@ -99,52 +116,27 @@ def _pace(learned: AdaptiveMemory, now: int, demand: float) -> int:
     return headroom.pace((demand - before) / headroom.unit(before), now - at)
 
 
-def _learn_rises(tick: Tick, learned: AdaptiveMemory, demand: float, pace: int, pods: PodSums) -> AdaptiveMemory:
-    """Count the rises that are over, and the boot time when a scale-up has ended since the last decision to add.
-
-    pods: the sums after this reading.
-    """
-    now, memory = tick.read_at, tick.memory
-    boot = learned.boot_seconds
+def _join_seconds(tick: Tick, learned: AdaptiveMemory) -> int:
+    """How long the scale-up took that has ended since the last decision to add; 0 when none has."""
+    memory = tick.memory
     took = memory.last_action_at - learned.adding_since
-    joined = memory.last_action == "scale_up" and learned.adding_since and took > 0
-    if joined:
-        boot += (min(max(took, 30), tick.policy.join_limit_seconds) - boot) / 5
-    horizon = tick.policy.interval_seconds + boot
-    rises, still_open = headroom.close_rises(
-        learned.rises, learned.open, now, demand, horizon_seconds=horizon, keep=_keep(tick.policy)
-    )
-    return replace(
-        learned,
-        read_at=now,
-        demand=demand,
-        before_at=learned.read_at,
-        before=learned.demand,
-        rises=rises,
-        pods=pods,
-        open=(*still_open[-7:], OpenRise(at=now, demand=demand, highest=demand, pace=pace)),
-        boot_seconds=boot,
-        adding_since=0 if joined else learned.adding_since,
-    )
+    return took if memory.last_action == "scale_up" and learned.adding_since and took > 0 else 0
 
 
 def _within(tick: Tick, workers: int, minimum: int) -> int:
     return min(tick.policy.max_workers, max(minimum, workers))
 
 
-def _advance_trials(
-    tick: Tick, learned: AdaptiveMemory, choice: headroom.HeadroomChoice, hold: int, minimum: int
-) -> AdaptiveMemory:
-    now, demand = tick.read_at, min(float(tick.policy.max_workers), learned.demand)
-    needs = trials.update_needs(learned.needs, now, hold)
-    seen = trials.Seen(
-        starts=tuple(_within(tick, choice.start(price), minimum) for price in trials.START_PRICES),
-        hold=hold,
+def _seen(
+    tick: Tick, before: AdaptiveMemory, choice: headroom.HeadroomChoice, demand: float, *, boot: float, minimum: int
+) -> trials.Seen:
+    """This reading for the trials. before: the memory before it. boot: seconds from a decision to the join."""
+    demand = min(float(tick.policy.max_workers), demand)
+    return trials.Seen(
+        starts=tuple([_within(tick, choice.start(price), minimum) for price in trials.START_PRICES]),
+        hold=_within(tick, choice.workers, minimum),
         demand=demand,
         used=max(float(minimum), demand),
-        minutes=(now - learned.before_at) / 60 if learned.before_at else 0.0,
-        wait_pod_minutes=learned.places * (trials.ALERT_SECONDS + learned.boot_seconds) / 60,
-    )
-    return replace(
-        learned, needs=needs, tried=trials.advance_trials(learned.tried, needs, now, seen, keep=_keep(tick.policy))
+        minutes=(tick.read_at - before.read_at) / 60 if before.read_at else 0.0,
+        wait_pod_minutes=before.places * (trials.ALERT_SECONDS + boot) / 60,
     )

@@ -42,9 +42,9 @@ def whole_capacity(worker: Worker) -> FreeCapacity:
     )
 
 
-def free_capacity(worker: Worker) -> FreeCapacity:
-    """What the worker has free by its requests."""
-    cpu, memory, pods = whole_capacity(worker)
+def free_capacity(worker: Worker, whole: FreeCapacity) -> FreeCapacity:
+    """What the worker has free by its requests. whole: what it offers when it is empty."""
+    cpu, memory, pods = whole
     return FreeCapacity(
         cpu - (worker.cpu_requested_milli or 0), memory - (worker.memory_requested_mib or 0), pods - (worker.pods or 0)
     )
