@@ -201,7 +201,7 @@ def _loads(given: argparse.Namespace) -> Iterable[tuple[str, Trace]]:
     for path in sorted(Path(given.folder).glob("*.csv*")):
         trace = read_trace(path)
         yield TRACES, trace.between(0, trace.start + given.days * DAY_SECONDS) if given.days else trace
-    for trace in generated_traces(range(given.seeds), minutes=given.minutes):
+    for trace in generated_traces(range(given.first_seed, given.first_seed + given.seeds), minutes=given.minutes):
         yield trace.name.rpartition("_")[0], trace
 
 
@@ -212,6 +212,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(REFERENCES), metavar="NAME")
     parser.add_argument("--days", type=int, default=0, help="only so many days of each trace from its start")
     parser.add_argument("--seeds", type=int, default=2, help="generated loads of each family")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="of the generated loads; another one gives other loads"
+    )
     parser.add_argument("--minutes", type=int, default=5, help="interval of the readings of a generated load")
     return parser
 

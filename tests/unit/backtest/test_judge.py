@@ -110,10 +110,16 @@ class TestGenerated:
         assert mean.values[0] == pytest.approx(sum(islice(single.values, 5)) / 5)
 
 
-def test_the_command_judges_the_traces_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_judges_the_traces_of_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = "".join(f"{START + 300 * n},{10 + 40 * (n % 24 < 8)}\n" for n in range(96))
     (tmp_path / "steps.csv").write_text(f"time,value\n{rows}", encoding="utf-8")
-    main([str(tmp_path), "--choose", "wait_cost=1,4", "--seeds", "0", "--peers", "cluster-autoscaler"])
+    asked: list[range] = []
+    monkeypatch.setattr("backtest.judge.generated_traces", lambda seeds, **_: asked.append(seeds) or iter(()))
+    words = [str(tmp_path), "--choose", "wait_cost=1,4", "--seeds", "2", "--first-seed", "500"]
+    main([*words, "--peers", "cluster-autoscaler"])
     out = capsys.readouterr().out
+    assert asked == [range(500, 502)]
     assert "steps\n    wait_cost=1: " in out and "traces (1), out of fold" in out
     assert "generated" not in out and "chosen by all: wait_cost=" in out
