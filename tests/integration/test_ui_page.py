@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -64,7 +63,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert process.stdout is not None
     address = process.stdout.readline().split()[-1]
     yield Served(process, address, folder)
-    process.send_signal(signal.SIGINT)
+    process.terminate()  # ends it like Ctrl-C, which what a script starts in the background ignores
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err.splitlines()[-1]) == (0, "ended: the page is no longer served"), err
 
