@@ -381,7 +381,8 @@ def prometheus_session() -> Any:
     session = requests.Session()
     session.trust_env = False
     if os.environ.get(USER_ENV):
-        session.auth = (os.environ[USER_ENV], os.environ.get(PASSWORD_ENV, ""))
+        username, password = (os.fsencode(os.environ.get(name, "")) for name in (USER_ENV, PASSWORD_ENV))
+        session.auth = requests.auth.HTTPBasicAuth(username, password)  # of text, requests would send Latin-1
     return session
 
 

@@ -98,6 +98,13 @@ def test_a_password_that_was_changed_is_found_by_reading_the_secret_again() -> N
     assert len(found.session.forms) == QUIET_REQUESTS + 1
 
 
+@pytest.mark.parametrize("password", ["größer", "€"])
+def test_a_password_of_any_letters_is_sent_as_the_server_hashes_it(password: str) -> None:
+    found = bench()
+    found.remembered = found.session.password = password
+    assert found.reader.read(NOW).cpu_percent == 50
+
+
 def test_html_instead_of_json_says_what_came() -> None:
     found = bench()
     found.session.script = [reply(302, "<html>\n <body>Sign   in</body></html>", "text/html; charset=utf-8")]

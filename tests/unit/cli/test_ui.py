@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import socket
 import webbrowser
@@ -10,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from werkzeug import serving
 
 from cli import ui
+from cli.backtest import prometheus_session
 from cli.main import main
 from cli.output import WrongUseError
 
@@ -99,3 +102,10 @@ def test_without_any_browser_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(ui.webbrowser, "get", none)
     assert ui._open("http://127.0.0.1:1/") is False
+
+
+def test_credentials_of_any_letters_are_sent_as_prometheus_hashes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_FLEET_PROMETHEUS_USER", "reader")
+    monkeypatch.setenv("NODE_FLEET_PROMETHEUS_PASSWORD", "größer €")
+    sent = prometheus_session().prepare_request(requests.Request("POST", "http://prometheus.test"))
+    assert base64.b64decode(sent.headers["Authorization"].removeprefix("Basic ")) == "reader:größer €".encode()

@@ -217,7 +217,8 @@ def _unsent(url: str, auth: tuple[str, str]) -> Any:
     """What all queries have in common. Raises ValueError or RequestException for a URL that is none."""
     from requests import Request
 
-    return Request("POST", url, headers=_HEADERS, auth=auth).prepare()
+    username, password = (text.encode() for text in auth)  # requests would send them in Latin-1
+    return Request("POST", url, headers=_HEADERS, auth=(username, password)).prepare()
 
 
 @functools.lru_cache(maxsize=64)
