@@ -159,7 +159,11 @@ def _scalar_reader(kind: type) -> Reader:
 
 
 def _read_float(data: Any) -> float:
-    if isinstance(data, int | float) and not isinstance(data, bool) and math.isfinite(data):
+    try:
+        finite = isinstance(data, int | float) and not isinstance(data, bool) and math.isfinite(data)
+    except OverflowError:  # a whole number with more than 308 digits
+        finite = False
+    if finite:
         return float(data)
     raise _wrong(data, _SCALARS[float])
 

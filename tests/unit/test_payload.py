@@ -105,7 +105,7 @@ def test_a_missing_field_is_named() -> None:
         from_payload(Run, data)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), pytest.param(10**309, id="309 digits")])
 def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
     data = to_payload(Snapshot(at=1, source="live")) | {"cpu_percent": value}
     with pytest.raises(InvalidInputError, match=r"Snapshot.cpu_percent is .*, expected a finite number"):
