@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
     """Its JSON form; what JSON lacks becomes text."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, str):
         return str.__str__(value)  # the text of moto's enumerations

@@ -1,6 +1,6 @@
 """Every place where the simulator reaches into moto and botocore, and nothing else: an upgrade breaks here, loudly.
 
-Each patch says what it expects of the code it replaces; `SeamError` names the patch when that is no longer so.
+Each patch says what it expects of the code it replaces; `PatchError` names the patch when that is no longer so.
 """
 
 from __future__ import annotations

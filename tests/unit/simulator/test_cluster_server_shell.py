@@ -138,7 +138,16 @@ except subprocess.CalledProcessError as error:
 """
 
 
-@pytest.mark.parametrize("options", ["check=False", "check=True, stdout=-1", "stdout=-1, stderr=-1", "stderr=-3"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "check=False",
+        "check=True, stdout=-1",
+        "stdout=-1, stderr=-1",
+        "stderr=-3",
+        "stdout=-1, stderr=subprocess.STDOUT",
+    ],
+)
 @pytest.mark.parametrize("name", ["i-w0", "é"])
 def test_a_python_program_gets_from_kubectl_what_the_shim_answers(laid: Laid, name: str, options: str) -> None:
     _, _, shell = laid

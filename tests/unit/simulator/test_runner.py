@@ -129,7 +129,12 @@ def test_a_state_that_shares_its_input_writes_the_same_history_as_one_that_copie
 def test_a_packed_history_is_the_one_before_it_was_packed() -> None:
     text = "a payload of several events" * 9
     given = [
-        {"id": 1, "type": HistoryEventType.TaskStateExited, "at": None, "details": {"name": name, "output": text}}
+        {
+            "id": 1,
+            "type": HistoryEventType.TaskStateExited,
+            "at": None,
+            "details": {"name": name, "output": text, "branches": (1, None)},
+        }
         for name in "ab"
     ]
     execution = Execution(arn="arn", name="one", machine="toy", input={}, started_at=0.0)
