@@ -33,3 +33,17 @@ def test_every_setting_has_a_row_with_name_environment_and_meaning() -> None:
 def test_the_readmes_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)", README.read_text(encoding="utf-8")):
         assert (README.parent / target).exists(), target
+
+
+def test_the_costs_in_the_readme_are_those_of_the_bills_rounded() -> None:
+    readme, bills = README.read_text(encoding="utf-8"), (DOCS / "cost.md").read_text(encoding="utf-8")
+    control = re.findall(r"It is ([\d.]+) USD a month with AWS's always-free tier and ([\d.]+) USD without", bills)[0]
+    free, full = (round(float(sum_)) for sum_ in control)
+    assert f"About {free} USD a month for itself with AWS's always-free tier ({full} without)" in readme
+    lines = ("instance, spot", "instance, on-demand", "volume, 20 GiB gp3", "public IPv4 address")
+    prices = [re.findall(rf"\| t3.small: {line} \| 1 \| \$([\d.]+)", bills)[0] for line in lines]
+    spot, on_demand, *rest = map(float, prices)
+    worker = (
+        f"costs {spot + sum(rest):.0f} USD a month as Spot and {on_demand + sum(rest):.0f} On-Demand with its volume"
+    )
+    assert worker in readme
