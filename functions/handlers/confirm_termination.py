@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
+from node_fleet.domain.model.errors import Ec2Error, ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
@@ -44,7 +45,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     detail = f"drained, {verdict.detail}"
     operation = moved(operation, verdict.phase, now, detail=detail)
     if verdict.status == "not_terminated" and target.standby:
-        services.ec2.tag([target.instance_id], {"Standby": KEPT})
+        with contextlib.suppress(Ec2Error):  # without the tag it stays a usual worker; a failure here would never end
+            services.ec2.tag([target.instance_id], {"Standby": KEPT})
     if verdict.status != "set_aside":
         services.state.save_operation(run, operation)
         return put(answer, operation=operation)

@@ -18,6 +18,7 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import HourlyLoad, Instance, PodShape, Snapshot, Worker
 from node_fleet.domain.model.spot_pools import POOLS_KEPT
+from node_fleet.domain.notify.incident_state import MOST_UNSENT, UNSENT_LENGTH
 from node_fleet.domain.notify.totals import MOST_KEYS, packed
 from node_fleet.domain.scale_down.hibernation import MOST_TARGETS, ending, switch_off
 from node_fleet.domain.scale_down.inspection import Inspection
@@ -130,6 +131,10 @@ def long_memory(now: int) -> Memory:
             for n in range(POOLS_KEPT)
         ),
         spot_at=now - 60,
+        unsent=tuple(
+            Alert(kind=f"volumes_lost:i-{n:017x}", text=f"{n}" * UNSENT_LENGTH, is_critical=True)
+            for n in range(MOST_UNSENT)
+        ),
     )
 
 

@@ -183,6 +183,7 @@ class Ec2:
     stopped: list[str] = field(default_factory=list)
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     stop_error: Exception | None = None
+    tag_error: Exception | None = None
 
     def server_machine(self) -> ServerMachine:
         if not self.server_state:
@@ -229,6 +230,8 @@ class Ec2:
         return {i: replace(known.get(i) or instance(i), state=state) for i, state in states.items()}
 
     def tag(self, ids: Iterable[str], tags: dict[str, str]) -> None:
+        if self.tag_error:
+            raise self.tag_error
         self.tags |= {i: tags for i in ids}
 
     def stop_worker(self, instance_id: str) -> None:

@@ -229,16 +229,32 @@ LOST = Alert(kind="volumes_lost:i-1", text="the volume of shop/db is lost", is_c
 def test_critical_alerts_that_are_over_with_their_report_are_kept_until_a_topic_accepts_them(
     services: FakeServices,
 ) -> None:
-    stopped = Alert(kind="roll_out_stopped", text="x" * 501)
+    stopped = Alert(kind="roll_out_stopped", text="x" * 500)
     over = (LOST, Alert(kind="worker_stopped", text="no critical one"), Alert(kind="at_maximum", text="found again"))
     event = payload(memory=Memory(), snapshot=snapshot(), alerts=over, decision={"sentence": "s", "alerts": [stopped]})
     services.publisher.error = NotificationError("cannot publish to t: AuthorizationError")
     kept = take(notify.handler(event, None), "memory", Memory)
-    assert kept.unsent == (LOST, dataclasses.replace(stopped, text="x" * 500))
+    assert kept.unsent == (LOST, stopped)
     services.publisher.error = None
     after = take(notify.handler(payload(memory=kept, alerts=kept.unsent), None), "memory", Memory)
     ((_, sent),) = services.publisher.messages
     assert (after.unsent, sent["incidents"]) == ((), ["volumes_lost:i-1", "roll_out_stopped"])
+
+
+def test_an_alert_that_is_too_long_to_be_kept_is_cut_before_a_word_and_says_so(services: FakeServices) -> None:
+    """Cut within its last word the command would delete another claim: data-1 is not data-12."""
+    command = "kubectl -n shop delete pvc data-12"
+    services.publisher.error = NotificationError("cannot publish to t")
+    mark = " ... (cut, because the state item keeps only this much of an alert)"
+    for room in (-1, 0):  # the text is cut one character before the end of the command, and at it
+        text = f"{'x' * (499 - len(mark) - len(command) - room)} {command} {'y' * 100}"
+        alert = dataclasses.replace(LOST, text=text)
+        answer = notify.handler(payload(memory=Memory(), alerts=(alert,)), None)
+        (kept,) = take(answer, "memory", Memory).unsent
+        assert kept.text.endswith(f"delete pvc{mark}")
+        assert len(kept.text) <= 500
+        again = notify.handler(payload(memory=Memory(), alerts=(kept,)), None)
+        assert take(again, "memory", Memory).unsent == (kept,)
 
 
 @pytest.mark.parametrize("number", [3, 4])

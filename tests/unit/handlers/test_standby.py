@@ -441,6 +441,17 @@ def test_a_stop_ends_when_the_instance_is_stopped_or_at_the_limit(
     assert services.ec2.tags == ({A: {"Standby": "kept" if status == "not_terminated" else "ready"}} if standby else {})
 
 
+def test_a_worker_that_is_not_stopped_is_released_also_when_its_tag_cannot_be_changed(services: FakeServices) -> None:
+    """For example because standby_workers: 0 was deployed meanwhile. Every later run would fail at the same tag."""
+    drained(services)
+    services.run(terminate_nodes)
+    services.clock.time += 61
+    services.ec2.state = {A: "running"}
+    services.ec2.tag_error = Ec2Error("EC2: cannot tag: UnauthorizedOperation")
+    assert services.run(confirm_termination)["termination"]["status"] == "not_terminated"
+    assert services.state.phases == ["drained"]
+
+
 def test_the_node_of_a_stopped_worker_is_deleted_and_its_place_is_named(services: FakeServices) -> None:
     services.begun("terminated")
     operation = services.state.item.operation

@@ -20,8 +20,8 @@ from node_fleet.domain.notify.incidents import RUN_FAILED, incident_of, incident
 
 READING_END_SECONDS = 600
 """An incident whose cause every reading looks for has ended after so long without it: five ticks."""
-MOST_UNSENT, UNSENT_LENGTH = 3, 500
-"""How many alerts the state item keeps until a topic accepts them, and how many characters of each."""
+MOST_UNSENT, UNSENT_LENGTH, CUT = 3, 500, " ... (cut, because the state item keeps only this much of an alert)"
+"""How many alerts the state item keeps until a topic accepts them, how many characters of each, and their end then."""
 _BACK_OFF_OF = {
     "circuit_breaker": JOIN,
     "join_failed": JOIN,
@@ -190,7 +190,14 @@ def kept_unsent(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """Of alerts that no topic accepted the last critical ones that no later run finds again, to be sent by the next."""
     found = [a for a in alerts if a.is_critical or most_severe([a.kind]) == "critical"]
     once = [a for a in found if not _is_remembered(a.kind)]
-    return tuple(replace(a, text=a.text[:UNSENT_LENGTH]) for a in once[-MOST_UNSENT:])
+    return tuple(replace(a, text=_cut(a.text)) for a in once[-MOST_UNSENT:])
+
+
+def _cut(text: str) -> str:
+    """Ends with a whole word, so that a command in the text names no other object, and says that it is cut."""
+    if len(text) <= UNSENT_LENGTH:
+        return text
+    return text[: UNSENT_LENGTH - len(CUT)].rpartition(" ")[0] + CUT
 
 
 def _is_complete(snapshot: Snapshot) -> bool:
