@@ -91,7 +91,7 @@ def test_the_time_is_a_monday(desk: Desk) -> None:
 
 def test_status_names_a_day_that_begins_on_after_a_day_off(desk: Desk) -> None:
     desk.settings = Settings.from_mapping({"hibernate": "Mon-Fri 20:00-07:00; Sat-Sun"})
-    assert "00:00 on Mon" in desk.off_times() and desk.off_times().endswith("add Sun 20:00-07:00")
+    assert "00:00 on Mon" in desk.off_times() and desk.off_times().endswith("add Mon 00:00-07:00")
 
 
 @pytest.mark.parametrize(

@@ -195,10 +195,11 @@ def test_the_hours_of_a_week_that_are_off(text: str, hours: int) -> None:
 @pytest.mark.parametrize(
     ("text", "days", "added"),
     [
-        ("Mon-Fri 20:00-07:00; Sat-Sun", "Mon", "Sun 20:00-07:00"),
-        ("Mon-Fri 20:00-06:00; Sat-Sun", "Mon", "Sun 20:00-06:00"),
-        ("Sun-Thu 22:00-06:00; Wed; Sat", "Sun", "Sat 22:00-06:00"),
-        ("Mon,Wed 20:00-07:00; Mon 22:00-05:00; Sat; Thu", "Fri,Sun", "Thu,Sat 20:00-07:00"),
+        ("Mon-Fri 20:00-07:00; Sat-Sun", "Mon", "Mon 00:00-07:00"),
+        ("Mon-Fri 20:00-06:00; Sat-Sun", "Mon", "Mon 00:00-06:00"),
+        ("Sun-Thu 22:00-06:00; Wed; Sat", "Sun", "Sun 00:00-06:00"),
+        ("Mon,Wed 20:00-07:00; Mon 22:00-05:00; Sat; Thu", "Fri,Sun", "Fri,Sun 00:00-07:00"),
+        ("Mon 18:00-07:00; Fri 22:00-24:00", "Sat", "Sat 00:00-07:00"),
     ],
 )
 def test_a_day_that_begins_on_while_other_nights_last_until_the_morning_is_named(
@@ -206,7 +207,9 @@ def test_a_day_that_begins_on_while_other_nights_last_until_the_morning_is_named
 ) -> None:
     warning = midnight_warning(parse_windows(text))
     assert warning.startswith(f"the fleet is on from 00:00 on {days}, ") and warning.endswith(f"add {added}")
-    assert midnight_warning(parse_windows(f"{text}; {added}")) == ""
+    before, after = parse_windows(text), parse_windows(f"{text}; {added}")
+    assert midnight_warning(after) == ""
+    assert off_minutes(after) - off_minutes(before) == sum(w.length_minutes * len(w.days) for w in parse_windows(added))
 
 
 @pytest.mark.parametrize(

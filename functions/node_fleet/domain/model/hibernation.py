@@ -189,11 +189,11 @@ def midnight_warning(windows: Iterable[DailyWindow]) -> str:
     if not nights or not days:
         return ""
     night = max(nights, key=lambda w: w.end_minute)
-    mornings, evenings = (",".join(DAY_NAMES[day - n].capitalize() for day in days) for n in (0, 1))
-    start, end = (f"{minute // 60:02}:{minute % 60:02}" for minute in (night.start_minute, night.end_minute))
+    mornings = ",".join(DAY_NAMES[day].capitalize() for day in days)
+    end = f"{night.end_minute // 60:02}:{night.end_minute % 60:02}"
     return (
         f"the fleet is on from 00:00 on {mornings}, while other nights end at {end}: a window belongs to the day on "
-        f"which it starts. To stay off until {end}, add {evenings} {start}-{end}"
+        f"which it starts. To stay off until {end}, add {mornings} 00:00-{end}"
     )
 
 
