@@ -118,7 +118,7 @@ def handler_coverage(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Save the measurements of each process; the first one, which ends last, judges them once every test has run.
+    """Save the measurements of each process; the first one, which ends last, judges them with --all.
 
     In CI a finding fails the run. A test that failed may be the cause of a finding.
     """
@@ -128,7 +128,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if PROCESS == "main" and exitstatus == pytest.ExitCode.OK and is_quick_tier(session.config):
         session.config.stash[QUICK_RUN] = session.testscollected
     ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    if PROCESS != "main" or exitstatus not in ended or not _everything(session.config):
+    if PROCESS != "main" or exitstatus not in ended or not is_whole_suite(session.config):
         return
     from simulator.report.graph import all_edges  # the simulator is loaded only for the whole suite
 
@@ -160,6 +160,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def is_quick_tier(config: pytest.Config) -> bool:
     """Whether the run is the whole quick tier, with nothing selected."""
     return _everything(config) and not config.option.whole
+
+
+def is_whole_suite(config: pytest.Config) -> bool:
+    """Whether every test runs."""
+    return _everything(config) and config.option.whole
 
 
 def _everything(config: pytest.Config) -> bool:

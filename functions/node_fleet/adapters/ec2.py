@@ -162,10 +162,7 @@ class Ec2Fleet:
         kind = "running " if states == ("running",) else ""
         if not ours and kind:
             server = self.server_machine()
-            raise ServerNotFoundError(
-                f"the K3s server {server.instance_id} is {server.state}, not running; start it in EC2, or with "
-                "node-fleet wake when the fleet is off"
-            )
+            raise ServerNotFoundError(f"the K3s server {server.instance_id} is {_NOT_RUNNING[server.state]}")
         if not ours:
             raise ServerNotFoundError(f"no instance carries the tag Role={role}; add it to the K3s server")
         if len(ours) > 1:
@@ -285,6 +282,14 @@ def _refusals(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[Refusal
     if not named:
         return refusals_of(request, code, message)
     return (Refusal(pool=Pool(request.zone, named, request.market), code=code, message=message),)
+
+
+_NOT_RUNNING = {
+    "stopped": "stopped, not running; start it in EC2, or with node-fleet wake when the fleet is off",
+    "stopping": "stopping, not running; start it in EC2 when it is stopped",
+    "pending": "pending, not running; EC2 starts it, and the next run asks again",
+    "running": "running again; the next run asks again",
+}
 
 
 @contextmanager

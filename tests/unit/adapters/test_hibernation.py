@@ -92,12 +92,16 @@ def test_the_server_is_found_stopped_and_stopping_or_starting_it_twice_changes_n
     for _ in range(2):
         ec2.stop(found)
         assert ec2.server_machine().state == "stopping"
+    with pytest.raises(ServerNotFoundError, match="is stopping, not running; start it in EC2 when it is stopped"):
+        ec2.server()
     fleet.clock.advance(60)
     assert ec2.server_machine().state == "stopped"
     with pytest.raises(ServerNotFoundError, match=r"the K3s server i-\w+ is stopped, not running; start it in EC2"):
         ec2.server()
     ec2.start(found)
     assert ec2.server_machine().state == "pending"
+    with pytest.raises(ServerNotFoundError, match="is pending, not running; EC2 starts it, and the next run asks"):
+        ec2.server()
     fleet.clock.advance(60)
     ec2.start(found)
     assert ec2.server().instance_id == found
