@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -15,7 +15,7 @@ from coverage import Coverage
 from xdist.remote import Producer
 
 from cdk_app.workflow import definitions
-from tests.support.file_order import OnePlane, distribute
+from tests.support.file_order import OnePlane, begin_elsewhere, distribute
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.quick_run import record_quick_run
 from tests.support.recorded_calls import LEDGER, granted, judge
@@ -76,11 +76,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return is_left_out(config, collection_path) or None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """In a clean clone each worker compiles a part of the test files, and finds the others compiled."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and PROCESS != "main":
+        number, workers = int(PROCESS.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        report.result = begin_elsewhere(report.result, number, workers)
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the tier, and put the long files first."""
-    select(config, items)
     distribute(items)
+    select(config, items)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.changed_files import reached_tests
-from tests.support.file_order import OnePlane, turn
+from tests.support.file_order import OnePlane, begin_elsewhere, turn
 from tests.support.quick_run import QuickRun, last_quick_run, record_quick_run
 from tests.support.tiers import not_drawn
 
@@ -245,9 +245,15 @@ def test_all_tests_with_a_real_control_plane_share_a_worker_and_others_only_with
 
 
 def test_the_tests_that_wait_start_first_and_short_files_last() -> None:
-    order = ["tests/conformance/test_a.py", "tests/chaos/test_matrix.py", "tests/chaos/test_schedules.py", "tests/a.py"]
+    long = ["tests/conformance/test_a.py", "tests/chaos/test_matrix.py", "tests/chaos/test_schedules.py"]
+    order = [*long, "tests/a.py", "tests/b.py"]
     assert sorted(order, key=turn) == order
     assert sorted(reversed(order), key=turn) == order
+
+
+def test_each_worker_collects_all_files_of_a_folder_and_begins_with_another_one() -> None:
+    found = [begin_elsewhere([*"abcdefg"], worker, 3) for worker in range(3)]
+    assert ["".join(files) for files in found] == ["abcdefg", "cdefgab", "efgabcd"]
 
 
 def test_the_cost_of_the_last_quick_run_is_kept_for_the_benchmark(tmp_path: Path) -> None:
