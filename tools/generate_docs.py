@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Iterable, Sequence
@@ -149,6 +150,7 @@ def settings_tables() -> str:
     return "\n\n".join(parts)
 
 
+@functools.cache
 def meanings_of(group: type) -> dict[str, str]:
     """The string below each field of the class, by the field's name."""
     if group.__module__.partition(".")[0] != "node_fleet":

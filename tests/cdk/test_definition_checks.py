@@ -97,9 +97,9 @@ def test_each_kind_of_mistake_is_caught(title: str, linter: Path, tmp_path: Path
     text = broken if isinstance(broken, str) else json.dumps(broken)
     readers: tuple[Callable[[str], list[str]], ...] = (
         definition_checks.by_interpreter,
+        _guarded_models,
         lambda t: definition_checks.by_linter(t, tmp_path, linter),
         definition_checks.by_cloudformation,
-        _guarded_models,
     )
     assert any(reader(text) for reader in readers)
 

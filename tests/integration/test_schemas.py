@@ -19,8 +19,9 @@ from node_fleet.settings import Settings, spec_of
 from simulator.scenario.files import SCENARIO_DIRECTORY, ScenarioError, parse_scenario
 from tools.schemas import FOLDER, schemas
 
-CDK = Draft202012Validator(json.loads(schemas()["cdk.schema.json"]))
-SCENARIO = Draft202012Validator(json.loads(schemas()["scenario.schema.json"]))
+MADE = schemas()
+CDK = Draft202012Validator(json.loads(MADE["cdk.schema.json"]))
+SCENARIO = Draft202012Validator(json.loads(MADE["scenario.schema.json"]))
 ATTACHED = json.loads((ROOT / "cdk_app/attach.example.json").read_text(encoding="utf-8"))["clusters"][0]
 
 
@@ -46,10 +47,10 @@ def scenario(**more: Any) -> dict[str, Any]:
     return {**found, **more}
 
 
-@pytest.mark.parametrize("name", schemas())
+@pytest.mark.parametrize("name", MADE)
 def test_the_files_are_up_to_date(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="utf-8")
-    assert text == schemas()[name], "run: PYTHONPATH=.:functions .venv/bin/python -m tools.schemas"
+    assert text == MADE[name], "run: PYTHONPATH=.:functions .venv/bin/python -m tools.schemas"
 
 
 @pytest.mark.parametrize("validator", [CDK, SCENARIO], ids=["cdk", "scenario"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -27,11 +28,23 @@ def by_cloudformation(text: str) -> list[str]:
 
 def lint_template(template: dict[str, Any]) -> list[str]:
     """cfn-lint's findings over a whole template."""
-    from cfnlint import api as cfn_lint  # seconds to load, in every process that collects the tests
-    from cfnlint.config import ManualArgs
+    from cfnlint.config import ConfigMixIn  # seconds to load, in every process that collects the tests
+    from cfnlint.decode import decode_str
+    from cfnlint.runner import run_template_by_data
 
-    matches = cfn_lint.lint(json.dumps(template), config=ManualArgs(regions=["ap-southeast-1"]))
+    read, errors = decode_str(json.dumps(template))
+    config = ConfigMixIn(regions=["ap-southeast-1"])
+    matches = errors or run_template_by_data(read, config, _rules_of_cloudformation())
     return [f"{m.rule.id} {m.message}" for m in matches]
+
+
+@functools.cache
+def _rules_of_cloudformation() -> Any:
+    """The rules that cfn-lint applies without a configuration. To load them takes longer than to apply them."""
+    from cfnlint.config import ConfigMixIn
+    from cfnlint.runner import Runner
+
+    return Runner(ConfigMixIn()).rules
 
 
 def by_interpreter(text: str) -> list[str]:
