@@ -296,9 +296,9 @@ class VirtualClock:
     def _set_now(self, epoch: float) -> None:
         epoch = round(epoch, 6)
         if epoch != self._now:
+            if self._traveller is not None:  # shift leaves the time zone as it is; move_to sets it anew
+                self._traveller.shift(_exact(epoch) - _exact(self._now))
             self._now = epoch
-            if self._traveller is not None:
-                self._traveller.move_to(_exact(epoch))
 
     def _drive(self, done: Callable[[], bool], limit: float | None) -> bool:
         if self._hub is not None or self.current_thread() is not None:

@@ -263,6 +263,14 @@ def test_time_and_sleep_follow_the_clock_while_it_drives_them() -> None:
     assert time.time() != 1_780_300_865.25
 
 
+def test_time_follows_the_clock_to_the_microsecond_in_many_uneven_steps() -> None:
+    clock = VirtualClock(1_780_300_800.000001)
+    with clock.driving_time():
+        for number in range(500):
+            clock.advance(number * 1.234567 + 0.000001)
+            assert dt.datetime.now(tz=dt.UTC) == dt.datetime.fromtimestamp(clock.now(), tz=dt.UTC)
+
+
 def test_a_virtual_thread_is_started_once_and_closing_ends_every_one(clock: VirtualClock) -> None:
     threads = [clock.spawn(lambda: clock.event().wait()) for _ in range(3)]
     clock.advance(1)
