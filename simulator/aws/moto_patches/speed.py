@@ -99,26 +99,29 @@ own, so that payloads are shared; the context object, which changes, is copied.
 
 def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
     """The input of a state is the output of the one before, and each event of both has it as JSON."""
-    same: dict[Any, tuple[Any, str]] = {}
-    equal: dict[Any, str] = {}
+    texts: dict[Any, tuple[Any, str]] = {}
 
     def text_of(value: Any, **options: Any) -> str:
         key = (id(value), options["separators"])
-        if key in same:
-            return same[key][1]
-        try:
-            asked = (marshal.dumps(value, 0), options["separators"])  # of this version, equal values have equal bytes
-        except ValueError:  # an object of another kind is in it
-            return dump(value, **options)
-        if len(same) >= TEXTS_KEPT or len(equal) >= TEXTS_KEPT:
-            same.clear()
-            equal.clear()
-        if asked not in equal:
-            equal[asked] = dump(value, **options)
-        same[key] = value, equal[asked]  # with the value, so that no other gets its id
-        return equal[asked]
+        if key not in texts:
+            if len(texts) >= TEXTS_KEPT:
+                texts.clear()
+            texts[key] = value, dump(value, **options)  # with the value, so that no other gets its id
+        return texts[key][1]
 
     return text_of
+
+
+def _joined_texts(is_within: Callable[[Any], bool], text_of: Callable[[Any], str]) -> Callable[[Any], bool]:
+    """The size of the answer of Invoke, from the text of its payload, which the next event has as well."""
+
+    def is_within_size_quota(value: Any) -> bool:
+        if not (isinstance(value, dict) and "Payload" in value):
+            return is_within(value)
+        members = (f"{text_of(name)}: {text_of(item)}" for name, item in value.items())
+        return is_within("{" + ", ".join(members) + "}")
+
+    return is_within_size_quota
 
 
 def _shared_input(get_input: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,9 +153,10 @@ def _own_input(evaluate: Callable[..., None]) -> Callable[..., None]:
     """A ResultPath writes into a copy: who has seen the input of the state keeps it as it was."""
 
     def evaluate_copy(path: Any, env: Any) -> None:
-        given = env.states._states_data["input"]
-        one_field = type(given) is dict and path.result_path_src and ONE_FIELD.fullmatch(path.result_path_src)
-        env.states._states_data["input"] = dict(given) if one_field else json_copy(given)
+        if path.result_path_src not in (None, "$"):  # these two write nothing into the input
+            given = env.states._states_data["input"]
+            one_field = type(given) is dict and ONE_FIELD.fullmatch(path.result_path_src)
+            env.states._states_data["input"] = dict(given) if one_field else json_copy(given)
         evaluate(path, env)
 
     return evaluate_copy
@@ -181,6 +185,9 @@ def quick_interpreter() -> Iterator[None]:
         expect(encoding, "to_json_str", "obj", "separators")
         texts = _cached_texts(expect(encoding.json, "dumps"))
         stack.enter_context(swapped(encoding, "json", SimpleNamespace(dumps=texts)))
+        task = importlib.import_module(ASL + "component.state.exec.state_task.state_task_lambda")
+        within = _joined_texts(expect(task, "is_within_size_quota", "value"), encoding.to_json_str)
+        stack.enter_context(swapped(task, "is_within_size_quota", within))
         states = importlib.import_module(ASL + "eval.states").States
         stack.enter_context(swapped(states, "get_input", _shared_input(expect(states, "get_input", "self", "query"))))
         for name in ("get_context", "extract"):

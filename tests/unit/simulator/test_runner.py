@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime as dt
 import importlib
 import json
 import os
@@ -15,13 +16,20 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moto.core.utils import iso_8601_datetime_with_milliseconds
 from moto.stepfunctions.parser.api import HistoryEventType
 from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
+from moto.stepfunctions.parser.asl.component.state.exec.state_task import state_task_lambda
 from moto.stepfunctions.parser.asl.eval.states import States
+from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
+from moto.stepfunctions.parser.quotas import MAX_STATE_SIZE_UTF8_BYTES
 
 from simulator.aws import Cloud, InvocationKilledError
 from simulator.aws.lambdas import ServiceFault
 from simulator.aws.moto_patches import swapped
+from simulator.aws.moto_patches.interpreter import text_of_time
 from simulator.aws.moto_patches.speed import COPIED
 from simulator.clock import VirtualClock
 from simulator.report.graph import all_edges
@@ -146,12 +154,37 @@ def test_a_packed_history_is_the_one_before_it_was_packed() -> None:
 
 
 @pytest.mark.usefixtures("cloud")
-def test_a_result_is_written_into_a_copy_of_the_input_that_others_have_seen() -> None:
+@pytest.mark.parametrize(
+    ("path", "output"),
+    [("$.deep.new", {"deep": {"old": 1, "new": {"at": 2}}}), ("$", {"at": 2}), (None, {"deep": {"old": 1}})],
+)
+def test_a_result_is_written_into_a_copy_of_the_input_that_others_have_seen(path: str | None, output: Any) -> None:
     states = States({"Execution": {"Input": {"deep": {"old": 1}}}})  # type: ignore[typeddict-item]
-    seen, env = states.get_input(), SimpleNamespace(states=states, stack=[2])
-    ResultPath("$.deep.new")._eval_body(env)  # type: ignore[arg-type]
-    assert env.stack == [{"deep": {"old": 1, "new": 2}}]
+    seen, env = states.get_input(), SimpleNamespace(states=states, stack=[{"at": 2}])
+    ResultPath(path)._eval_body(env)  # type: ignore[arg-type]
+    assert env.stack == [output]
     assert seen == {"deep": {"old": 1}}
+
+
+@pytest.mark.usefixtures("cloud")
+def test_the_text_of_a_payload_is_never_that_of_one_that_is_deleted() -> None:
+    for number in range(200):  # a new dictionary gets the address of one that is deleted
+        assert to_json_str({"number": number}) == json.dumps({"number": number})
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("missing", [1, 0, -1])
+@pytest.mark.parametrize("answer", [{"StatusCode": 200, "Payload": {"text": "é"}}, ["é"]], ids=["answer", "list"])
+def test_the_size_of_an_answer_is_that_of_its_whole_text(answer: Any, missing: int) -> None:
+    length = MAX_STATE_SIZE_UTF8_BYTES - len(json.dumps(answer)) - missing
+    longer = json.loads(json.dumps(answer).replace("\\u00e9", "\\u00e9" + "x" * length))
+    assert len(json.dumps(longer)) == MAX_STATE_SIZE_UTF8_BYTES - missing
+    assert state_task_lambda.is_within_size_quota(longer) == (missing > 0)
+
+
+@given(at=st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(9999, 1, 1), timezones=st.just(dt.UTC)))
+def test_an_event_has_the_time_that_moto_would_write(at: dt.datetime) -> None:
+    assert text_of_time(at) == iso_8601_datetime_with_milliseconds(at)
 
 
 def test_a_wait_state_passes_virtual_seconds_only(cloud: Cloud) -> None:
