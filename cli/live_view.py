@@ -6,7 +6,6 @@ It decides nothing and changes nothing in the simulation.
 from __future__ import annotations
 
 import datetime as dt
-import gc
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 FRAME_SECONDS = 0.12
 REFRESHES_PER_SECOND = 4
 """How often the picture moves by itself, while the simulation starts or computes for long."""
-OBJECTS_BETWEEN_COLLECTIONS = (20_000, 20, 50)
-"""A simulation makes few cycles of objects: to look for them as often as Python does takes a twentieth of its time."""
 LINES = 7
 SPARKS = " ▁▂▃▄▅▆▇█"
 
@@ -141,22 +138,12 @@ def _workers(line: SnapshotLine) -> Text:
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.set_threshold(*OBJECTS_BETWEEN_COLLECTIONS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-@contextmanager
 def simulated_live(scenario: Scenario, console: Console) -> Iterator[Simulation]:
     """The simulation of a scenario, run to its end and shown; open until the block is left."""
     with LiveView(scenario, console) as view:
         from simulator.simulation import Simulation  # takes a second, in which the view is already on the screen
 
-        with _seldom_collected(), Simulation(scenario, progress=view.show) as simulation:
+        with Simulation(scenario, progress=view.show) as simulation:
             view.executions = simulation.executions
             simulation.run()
             view._collect()

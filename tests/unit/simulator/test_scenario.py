@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from simulator.scenario.files import (
     scenario_names,
 )
 from simulator.scenario.model import EVENT_KEYS
+from simulator.simulation import Simulation, synthesised_template
 
 SHIPPED = {
     "flash-sale",
@@ -183,3 +185,21 @@ def test_a_file_of_ones_own_reads_its_series_beside_it(tmp_path: Path) -> None:
     path.write_text(f"{SMALLEST}applications:\n  - {{name: a, load: {{series: {{file: load.csv, scale: 2}}}}}}\n")
     curve = load_scenario(path).applications[0].spec().curve
     assert [curve(0), curve(60)] == [14, 18]
+
+
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [((700, 10, 10), (20_000, 20, 50)), ((100_000, 10, 100), (100_000, 20, 100))],
+    ids=["as Python does", "seldom already"],
+)
+def test_a_simulation_collects_objects_seldom_until_it_ends(
+    before: tuple[int, int, int], inside: tuple[int, int, int]
+) -> None:
+    outer = gc.get_threshold()
+    gc.set_threshold(*before)
+    try:
+        with Simulation(parse_scenario(SMALLEST), template=synthesised_template()):
+            assert gc.get_threshold() == inside
+        assert gc.get_threshold() == before
+    finally:
+        gc.set_threshold(*outer)
