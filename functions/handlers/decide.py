@@ -28,7 +28,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")
     settings = load_services().settings
-    decision = decide(snapshot, memory, settings.policy(), snapshot.at)
+    policy = settings.policy()
+    decision = decide(snapshot, memory, policy, snapshot.at)
     shown = to_payload(replace(decision, settings=settings.policy_env()))
     shown_memory = shown.pop("memory")
     logger.info(
@@ -36,7 +37,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         **{name: shown[name] for name in LOGGED},
         execution_id=event.get("run", {}).get("execution_id", ""),
     )
-    after, policy = decision.memory, settings.policy()
+    after = decision.memory
     ended, alerted = ended_incidents(
         memory.alerted,
         after.alerted,
