@@ -12,8 +12,8 @@ from backtest.compare import Study, preset_settings
 from backtest.measures import Measures
 from node_fleet.settings import Settings
 
-WAIT_COSTS = (1.0, 3.5, 8.0)
-CHANGE_COSTS = (10.0, 22.5, 60.0)
+WAIT_COSTS = (1.0, 4.0, 8.0)
+CHANGE_COSTS = (10.0, 21.0, 60.0)
 PEERS = ("cluster-autoscaler", "karpenter", "target-tracking-50")
 
 

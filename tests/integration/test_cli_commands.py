@@ -51,7 +51,7 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Simulation]:
-    with Simulation(load_scenario("flash-sale")) as found:
+    with Simulation(load_scenario("flash-sale"), overrides={"PRESET": "node-fleet"}) as found:
         found.deployment.run_until(found.scenario.start_at + SCALING_AT)
         yield found
 

@@ -91,7 +91,8 @@ def test_the_sale_makes_the_fleet_grow_by_alert_hold_and_go_back_to_two(demo: De
     assert demo.figures.failed == 0
     grown = [row for row in demo.rows if row.decision.startswith("+")]
     assert grown and grown[0].trigger == "alert"
-    assert [row.decision for row in demo.rows if row not in grown] == ["-1"] * (demo.figures.workers_highest - 2)
+    removals = [row.decision for row in demo.rows if row not in grown]
+    assert len(removals) > 1 and sum(map(int, removals)) == 2 - demo.figures.workers_highest
 
 
 def test_launches_and_removals_are_the_calls_that_ec2_got(demo: Demo) -> None:
@@ -196,7 +197,7 @@ def test_history_and_explain_agree_with_the_report_on_every_run(demo: Demo) -> N
     recorded = {short(event.key): account_of(event.data) for event in events}
     rows = [row for row in rows_of(demo.simulation.executions) if row.name in recorded]
     assert len(rows) == len(recorded) > 30
-    assert any("then" in row.decision for row in rows), "a run with several rounds is among them"
+    assert any(row.workers_after - row.workers_before < -1 for row in rows), "one removes several workers"
     for row in rows:
         account = recorded[row.name]
         assert (account.what, account.before, account.after, account.reason) == (

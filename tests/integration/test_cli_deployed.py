@@ -41,7 +41,7 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Simulation]:
-    with Simulation(load_scenario("flash-sale")) as found:
+    with Simulation(load_scenario("flash-sale"), overrides={"PRESET": "node-fleet"}) as found:
         found.deployment.run_until(found.scenario.start_at + QUIET_AT)
         yield found
 

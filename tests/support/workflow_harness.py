@@ -215,7 +215,9 @@ def stage(
         load=load,
         shutdown=shutdown,
         market=market,
-        settings=", ".join(f"{name}: {_yaml(value)}" for name, value in {"min_workers": 2, **settings}.items()),
+        settings=", ".join(
+            f"{name}: {_yaml(value)}" for name, value in {"preset": "node-fleet", "min_workers": 2, **settings}.items()
+        ),
         more="\n".join(more),
     )
     with Simulation(parse_scenario(text, source="stage"), template=template(), alerts=False) as sim:

@@ -237,7 +237,7 @@ class TestWords:
         decision = decided(fleet_of(5, 5, 5), steady_memory(5, 5, 5))
         assert decision.sentence.startswith(
             "demand 2.1 workers, capacity 3.0 workers; a headroom of 0.9 workers is worth its price "
-            "(a pod's minute of waiting costs 3.5 worker-minutes) -> no change"
+            "(a pod's minute of waiting costs 4 worker-minutes) -> no change"
         )
 
     def test_the_evidence_holds_both_costs(self) -> None:

@@ -134,11 +134,11 @@ def test_another_number_of_pods_for_each_worker_starts_the_readings_anew() -> No
     assert set(found.tried.held) == {0}
 
 
-@pytest.mark.parametrize(("share", "joint"), [(0.1, 3), (0.2, 5)], ids=["saves 2.45", "saves 4.9"])
+@pytest.mark.parametrize(("share", "joint"), [(0.1, 3), (0.2, 5)], ids=["saves 2.8", "saves 5.6"])
 def test_a_plan_that_starts_no_headroom_alone_starts_it_with_the_workers_of_pending_pods(
     share: float, joint: int
 ) -> None:
-    """Steady demand that rises by two workers in this share of readings: each of the two saves 7 x 3.5 x share."""
+    """Steady demand that rises by two workers in this share of readings: each of the two saves 7 x 4 x share."""
     rises = tuple({0.0: 1e6 * (1 - share), 2.0: 1e6 * share}.get(size, 0.0) for size in RISES)
     nothing = (0.0,) * len(RISES)
     held = tuple(0 if plan.start_price == math.inf else 1 for plan in PLANS)
@@ -169,6 +169,19 @@ def test_a_missing_worker_costs_the_waiting_of_its_pods_for_the_alert_and_the_bo
     """Seven pods that wait for 20 s and 90 s, in hundredths of a minute: 1283.33 for each of three missing workers."""
     learned = replace(EMPTY, read_at=START - 120, demand=3.0, tried=replace(EMPTY.tried, workers=(1,) * 48))
     assert evaluated(learned, 4.0).learned.tried.waited == pytest.approx((3850,) * 48, abs=4)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes"),
+    [(120, 0.5625), (90, 0.75), (60, 1.0), (0, 0.0)],
+    ids=["longer than the boot", "the boot", "shorter", "no reading before"],
+)
+def test_pods_that_are_created_while_a_worker_boots_wait_for_the_rest_of_its_boot(seconds: int, minutes: float) -> None:
+    """Half a worker of seven pods, created evenly since the last reading; the worker is there 90 s after it."""
+    tried = replace(EMPTY.tried, workers=(9,) * 48, before=(3,) * 48)
+    learned = replace(EMPTY, read_at=START - seconds if seconds else 0, demand=3.0, tried=tried)
+    expected = 100 * 0.5 * 7 * minutes
+    assert evaluated(learned, 3.5).learned.tried.waited == pytest.approx((expected,) * 48, rel=0.01)
 
 
 def test_what_was_needed_within_the_delay_is_kept() -> None:

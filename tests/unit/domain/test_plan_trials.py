@@ -51,7 +51,7 @@ def test_the_state_item_holds_a_trial_for_each_of_these_plans() -> None:
     ]
     nothing = initial_trials()
     rows = (nothing.workers, nothing.moved, nothing.held, nothing.waited, nothing.turns)
-    assert rows == ((0,) * 48,) * 5
+    assert rows == ((0,) * 48,) * 5 and nothing.before == ()
 
 
 class TestStaircase:
@@ -202,6 +202,30 @@ class TestTrials:
         found = advance_trials(tried, staircase((0, 4)), 0, seen(4, demand=3.5), keep=1.0)
         assert found.waited == (round(150 * WAIT_POD_MINUTES),) * 24 + (round(50 * WAIT_POD_MINUTES),) * 24
         assert found.turns == (100,) * 48 and set(found.workers) == {4}
+
+    @pytest.mark.parametrize(
+        ("demand", "late"),
+        [(3.0, (0, 0)), (3.1, (10, 0)), (4.0, (100, 0)), (4.5, (150, 50))],
+        ids=["no rise", "beyond the last demand", "up to a worker that was there", "beyond it"],
+    )
+    def test_pods_that_are_created_while_a_worker_boots_wait_for_the_rest_of_the_boot(
+        self, demand: float, late: tuple[int, int]
+    ) -> None:
+        """Trials that had 2 and 4 workers at a demand of 3 and launched up to 6, beside trials that had all 6."""
+        had = (2,) * 16 + (4,) * 16 + (6,) * 16
+        tried = replace(initial_trials(), workers=(6,) * 48, before=had)
+        reading = replace(seen(6, demand=demand), demand_before=3.0, late_pod_minutes=7 * 0.5)
+        found = advance_trials(tried, staircase((0, 6)), 0, reading, keep=1.0)
+        assert found.waited == tuple(round(rise * 3.5) for rise in (late[0],) * 16 + (late[1],) * 16 + (0,) * 16)
+        assert found.before == ()
+
+    def test_the_fleet_sizes_before_a_launch_are_kept_until_the_next_reading(self) -> None:
+        stairs, two = staircase((0, 4)), replace(initial_trials(), workers=(2,) * 48)
+        launched = advance_trials(two, stairs, 0, seen(4), keep=1.0)
+        assert (launched.before, launched.workers) == ((2,) * 48, (4,) * 48)
+        assert advance_trials(launched, stairs, 60, seen(4), keep=1.0).before == ()
+        removed = advance_trials(launched, staircase((9999, 2)), 9999, seen(2), keep=1.0)
+        assert (removed.before, set(removed.workers)) == ((), {2}), "a removal is no launch"
 
     @pytest.mark.parametrize(("age", "after"), [(119, 5), (120, 2)])
     def test_a_trial_holds_what_was_needed_within_its_delay_and_not_at_its_end(self, age: int, after: int) -> None:

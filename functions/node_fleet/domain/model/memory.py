@@ -117,13 +117,14 @@ class PodSums:
 class PlanTrials:
     """The calculated outcome of each candidate plan, one entry per plan in every tuple.
 
-    workers: the fleet size under that plan. moved: its last change, 1 up, -1 down, 0 none yet. held (worker-minutes of
-    unused capacity), waited (pod-minutes of waiting) and turns (changes of direction) are whole hundredths. demand
-    (in workers) and readings have the mean demand. weight: what a new entry of a sum counts; it grows, so that old
-    entries decay.
+    workers: the fleet size under that plan. before: the same without the launches of the last reading; empty when no
+    plan launched then. moved: its last change, 1 up, -1 down, 0 none yet. held (worker-minutes of unused capacity),
+    waited (pod-minutes of waiting) and turns (changes of direction) are whole hundredths. demand (in workers) and
+    readings have the mean demand. weight: what a new entry of a sum counts; it grows, so that old entries decay.
     """
 
     workers: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
     moved: tuple[int, ...] = ()
     held: tuple[float, ...] = ()
     waited: tuple[float, ...] = ()

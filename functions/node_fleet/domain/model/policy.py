@@ -274,9 +274,9 @@ class BackOffs:
 class AdaptiveCosts:
     """Strategy adaptive"""
 
-    wait_cost: float = setting("WAIT_COST", 3.5, 0, 1000)
+    wait_cost: float = setting("WAIT_COST", 4.0, 0, 1000)
     """The cost of one pod that waits one minute, in worker-minutes. A higher cost keeps more headroom."""
-    change_cost: float = setting("CHANGE_COST", 22.5, 0, 10000)
+    change_cost: float = setting("CHANGE_COST", 21.0, 0, 10000)
     """The cost of a change of direction, in minutes of the fleet at its mean demand. Higher: workers leave later."""
     learning_days: float = setting("LEARNING_DAYS", 2.0, 0.1, 60)
     """Days after which an observation counts half."""

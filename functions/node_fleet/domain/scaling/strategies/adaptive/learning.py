@@ -38,7 +38,8 @@ def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
     rises, tried = headroom.initial_counts(), learned.tried
     if len(learned.rises) != len(rises):
         learned = replace(learned, rises=rises)
-    if {*map(len, (tried.workers, tried.moved, tried.held, tried.waited, tried.turns))} != {len(trials.PLANS)}:
+    rows = (tried.workers, tried.before or tried.workers, tried.moved, tried.held, tried.waited, tried.turns)
+    if {*map(len, rows)} != {len(trials.PLANS)}:
         learned = replace(learned, tried=trials.initial_trials())
     return learned
 
@@ -131,12 +132,20 @@ def _seen(
     tick: Tick, before: AdaptiveMemory, choice: headroom.HeadroomChoice, demand: float, *, boot: float, minimum: int
 ) -> trials.Seen:
     """This reading for the trials. before: the memory before it. boot: seconds from a decision to the join."""
-    demand = min(float(tick.policy.max_workers), demand)
+    highest = float(tick.policy.max_workers)
+    demand, minutes = min(highest, demand), (tick.read_at - before.read_at) / 60 if before.read_at else 0.0
     return trials.Seen(
         starts=tuple([_within(tick, choice.start(price), minimum) for price in trials.START_PRICES]),
         hold=_within(tick, choice.workers, minimum),
         demand=demand,
         used=max(float(minimum), demand),
-        minutes=(tick.read_at - before.read_at) / 60 if before.read_at else 0.0,
+        minutes=minutes,
         wait_pod_minutes=before.places * (trials.ALERT_SECONDS + boot) / 60,
+        demand_before=min(highest, before.demand),
+        late_pod_minutes=before.places * _late_minutes(minutes, boot / 60),
     )
+
+
+def _late_minutes(minutes: float, boot: float) -> float:
+    """The mean waiting of pods that are created evenly over these minutes, for a worker that is there after `boot`."""
+    return (boot - minutes / 2 if minutes < boot else boot * boot / (2 * minutes)) if minutes else 0.0

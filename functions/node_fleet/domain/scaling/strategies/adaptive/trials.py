@@ -97,7 +97,9 @@ class Seen:
 
     starts: up to how many workers are started, for each of START_PRICES; hold: how many are worth their price when they
     are there. demand: at most the maximum; used: at least the minimum too. minutes: since the last reading.
-    wait_pod_minutes: the waiting that one missing worker causes.
+    wait_pod_minutes: the waiting that one missing worker causes. demand_before: the demand of the last reading, at most
+    the maximum. late_pod_minutes: the waiting of one worker's pods that were created since then, where the workers of
+    the last reading's launch had to boot first.
     """
 
     starts: tuple[int, ...]
@@ -106,6 +108,8 @@ class Seen:
     used: float
     minutes: float
     wait_pod_minutes: float
+    demand_before: float = 0.0
+    late_pod_minutes: float = 0.0
 
 
 def initial_trials() -> PlanTrials:
@@ -123,7 +127,8 @@ def update_needs(needs: Sequence[WorkerNeed], now: int, workers: int) -> tuple[W
 def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, seen: Seen, *, keep: float) -> PlanTrials:
     """Every trial one reading later: its fleet keeps what its plan keeps, and at most what it had.
 
-    The workers that it starts are there at the next reading. `keep` of the weight of old entries remains.
+    The workers that it starts are there at the next reading, and pods that are created before wait for the rest of the
+    boot. `keep` of the weight of old entries remains.
     """
     weight = tried.weight / keep
     if weight >= HIGHEST_WEIGHT:
@@ -131,14 +136,19 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     one, demand, used = UNITS * weight, seen.demand, seen.used
     kept = _kept_by_delay(needs, now, seen.hold)
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
+    before: tuple[int, ...] = ()
     if not had[0]:
         had = tuple(start for start in seen.starts for _ in kept)
     workers = _next_workers(had, seen.starts, kept, math.ceil(demand - 1e-6) if demand > min(had) else 0)
+    if tried.before and demand > seen.demand_before:
+        rises, price = _late_rises(tried.before, had, seen), one * seen.late_pod_minutes
+        waited = tuple([total + round(rise * price) for total, rise in zip(waited, rises, strict=True)])
     if workers != had:
         to = [(after > before) - (after < before) for before, after in zip(had, workers, strict=True)]
         turn = round(one)
         turns = tuple([total + (turn if a * b < 0 else 0) for total, a, b in zip(turns, to, moved, strict=True)])
         moved = tuple([a or b for a, b in zip(to, moved, strict=True)])
+        before = had if 1 in to else ()
     sizes = set(had)
     if demand > min(sizes):
         price = one * seen.wait_pod_minutes
@@ -148,6 +158,7 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     amounts = {n: round(max(0.0, n - used) * rate) for n in sizes}
     return PlanTrials(
         workers=workers,
+        before=before,
         moved=moved,
         held=tuple([total + amounts[n] for total, n in zip(tried.held, had, strict=True)]),
         waited=waited,
@@ -156,6 +167,14 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
         readings=round(tried.readings + weight, 4),
         weight=weight,
     )
+
+
+def _late_rises(before: tuple[int, ...], had: tuple[int, ...], seen: Seen) -> list[float]:
+    """For every trial, the rise of demand that found no capacity while the workers of its last launch booted."""
+    return [
+        max(0.0, seen.demand - max(seen.demand_before, old)) if new > old else 0.0
+        for old, new in zip(before, had, strict=True)
+    ]
 
 
 @functools.lru_cache(maxsize=64)
