@@ -86,6 +86,11 @@ class Deployed:
         self._observer = Observer(policy)
         self._joined: dict[str, Worker] = {}
 
+    @property
+    def decides_by(self) -> object:
+        """All that its decisions depend on besides the fleet: the policy, the workflow and the types of workers."""
+        return self.policy, self._workflow, self._types
+
     def start(self, fleet: Fleet) -> None:
         """The first tick is the first whole interval at or after the start."""
         interval = self.policy.interval_seconds

@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
 
+from backtest import compare
 from backtest.compare import CONFIGURED, REFERENCES, Assumptions, left_out, policy_names, study
-from backtest.model import Scaling
+from backtest.load import Load
+from backtest.measures import Measures
+from backtest.model import Capacity, Scaling
 from backtest.page import ALPHABET, UNITS, assumed, compressed, look_of, render
 from backtest.references import FixedFleet
-from backtest.replay import replay
+from backtest.replay import Sizer, replay
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.tune import tune
 from node_fleet.settings import Settings
@@ -34,6 +37,31 @@ def test_a_configuration_is_compared_with_every_preset_and_every_reference() -> 
     found = study(trace_of(WAVES), Settings(), ASSUMED, policy_names())
     assert [m.policy for m in found.results] == [CONFIGURED, *PRESETS, *REFERENCES]
     assert found.configured.worker_hours == found.results[1].worker_hours
+
+
+@pytest.mark.parametrize(
+    ("changed", "replays"),
+    [({}, 3), ({"change_cost": 20.0}, 4), ({"spot_percent": 10}, 3), ({"instance_types": "t3.small,t3.medium"}, 4)],
+    ids=["as its preset", "another price", "of which the presets have it too", "of two types, the presets of one"],
+)
+def test_a_configuration_that_decides_as_its_preset_is_replayed_with_it(
+    changed: dict[str, Any], replays: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(load: Load, capacity: Capacity, sizer: Sizer, **options: Any) -> Measures:
+        calls.append(sizer.name)
+        return replay(load, capacity, sizer, **options)
+
+    monkeypatch.setattr(compare, "replay", counted)
+    settings = Settings.from_mapping({"preset": "adaptive", **changed})
+    assumed = replace(ASSUMED, further=(replace(ASSUMED.capacity, instance_type="t3.medium"),) * ("," in str(changed)))
+    found = study(trace_of(WAVES), settings, assumed, ["node-fleet", "adaptive", "fixed-5"])
+    configured, other, preset, _ = found.results
+    assert len(calls) == replays and calls[0] == CONFIGURED
+    assert configured == replace(preset, policy=CONFIGURED) or replays == 4
+    assert [m.policy for m in found.results] == [CONFIGURED, "node-fleet", "adaptive", "fixed-5"]
+    assert other.actions != configured.actions
 
 
 def test_the_answer_has_hours_money_waiting_and_the_cheapest_policy_without_more_waiting() -> None:
