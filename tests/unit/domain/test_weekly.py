@@ -15,6 +15,7 @@ from node_fleet.domain.cost.week import FleetSample, ReportInputs, SampledWorker
 from node_fleet.domain.cost.weekly_report import headline, lines, summarise
 from node_fleet.domain.model.hibernation import parse_windows
 from node_fleet.domain.model.policy import Policy
+from node_fleet.settings import Settings
 
 START = 1_780_272_000
 WEEK = 7 * 86400
@@ -206,6 +207,20 @@ def test_idle_hours_above_the_minimum_name_the_clocks_that_shorten_them() -> Non
     found = recommended(week(night=6, night_cpu=10), FACTS, "idle_seconds")
     assert found is not None
     assert found.usd_per_month == pytest.approx(7 * 12 * 4 / 2 * CHEAP * 730 / 168)
+
+
+def test_only_clocks_that_are_long_are_shortened_and_none_where_the_delay_is_learned() -> None:
+    idle = week(night=6, night_cpu=10)
+    cooldown = recommended(idle, facts(policy=Policy(idle_seconds=300)), "=300")
+    assert cooldown is not None and cooldown.setting == "cooldown_down_seconds=300"
+    adaptive = Settings.from_mapping({"preset": "adaptive"}).policy()
+    assert recommended(idle, facts(policy=adaptive), "_seconds=") is None
+
+
+@pytest.mark.parametrize(("cpu", "idle"), [(29.0, 7 * 12 * 4), (31.0, 0)])
+def test_with_adaptive_a_fleet_is_idle_under_the_default_threshold(cpu: float, idle: float) -> None:
+    adaptive = Settings.from_mapping({"preset": "adaptive"}).policy()
+    assert summarise(week(night=6, night_cpu=cpu), facts(policy=adaptive)).idle_hours == pytest.approx(idle)
 
 
 def test_unattached_volumes_are_named_with_their_cost() -> None:

@@ -17,6 +17,8 @@ DAY_HOURS = 24
 LEAST_SAVING_USD = 1.0
 """The least monthly saving that is worth a recommendation."""
 SAFE_SPOT_PERCENT = 90
+SHORT_SECONDS = 300
+"""The idle time and the cooldown that are recommended; shorter ones stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +143,14 @@ def _instance_type(spans: Spans, month: float, inputs: ReportInputs) -> Recommen
 def _idle(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
     """Half of the idle time above the minimum, which a shorter idle time and cooldown would save."""
     price = _prices(inputs)[1]
-    if price is None:
+    clocks = ("idle_seconds", "cooldown_down_seconds")
+    longer = [name for name in clocks if getattr(inputs.policy, name) > SHORT_SECONDS]
+    if price is None or not longer:
         return None
     idle = idle_hours(spans, inputs)
     return Recommendation(
         text=f"{idle:.0f} worker hours were idle above the minimum; half of the waiting time is enough",
-        setting="idle_seconds=300, cooldown_down_seconds=300",
+        setting=", ".join(f"{name}={SHORT_SECONDS}" for name in longer),
         usd_per_month=idle / 2 * price * month,
     )
 

@@ -86,11 +86,15 @@ def spans_of(samples: Sequence[FleetSample], inputs: ReportInputs) -> Spans:
 
 
 def idle_hours(spans: Spans, inputs: ReportInputs) -> float:
-    """Worker hours above the minimum while the CPU was below the scale-down threshold."""
+    """Worker hours above the minimum while the CPU was below the scale-down threshold.
+
+    The one of the preset adaptive is no sign of an idle fleet: it only forbids removals. The default counts instead.
+    """
+    policy = Policy() if inputs.policy.strategy == "adaptive" else inputs.policy
     return sum(
         max(0, len(sample.workers) - inputs.policy.min_workers) * hours
         for sample, hours in spans
-        if sample.cpu_percent is not None and sample.cpu_percent < inputs.policy.cpu_down_percent
+        if sample.cpu_percent is not None and sample.cpu_percent < policy.cpu_down_percent
     )
 
 
