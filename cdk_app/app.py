@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk.aws_s3_assets import Asset
 
 from cdk_app import standalone
-from cdk_app.clusters import read_clusters
+from cdk_app.clusters import read_clusters, warnings
 from cdk_app.config import ClusterConfig, ConfigurationError
 from cdk_app.packages import PackagingError
 from cdk_app.recorded_types import CONTEXT_KEY
@@ -16,7 +16,6 @@ from cdk_app.stacks.autoscaler import AutoscalerStack
 from cdk_app.stacks.cluster import ClusterStack
 from cdk_app.stacks.network import NetworkStack
 from cdk_app.stacks.observability import ObservabilityStack
-from node_fleet.domain.model.hibernation import midnight_warning
 
 
 def build(app: cdk.App) -> None:
@@ -26,9 +25,10 @@ def build(app: cdk.App) -> None:
         ConfigurationError: lists every mistake of the context.
     """
     context = app.node.try_get_context
-    for config in read_clusters(context("clusters"), context(CONTEXT_KEY)):
-        if warning := midnight_warning(config.settings.hibernate):
-            print(f"node-fleet: {config.cluster_id}, hibernate: {warning}", file=sys.stderr)
+    configs = read_clusters(context("clusters"), context(CONTEXT_KEY))
+    for warning in warnings(configs):
+        print(warning, file=sys.stderr)
+    for config in configs:
         _add_cluster(app, config)
 
 

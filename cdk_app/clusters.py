@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import typing
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from cdk_app.endpoints import services_without_ipv6
 from cdk_app.k3s_releases import checksums
 from cdk_app.recorded_types import RecordError, recorded_types
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.settings import Settings
@@ -60,6 +62,12 @@ FOREIGN_SECTIONS = {
     "new": ("attach",),
     "attach": ("network", "server", "workers", "k3s_version", "k3s_sha256_amd64"),
 }
+
+
+def warnings(configs: Iterable[ClusterConfig]) -> list[str]:
+    """What is no mistake in these clusters, and still surprises: a line for each."""
+    found = ((config.cluster_id, midnight_warning(config.settings.hibernate)) for config in configs)
+    return [f"node-fleet: {cluster_id}, hibernate: {warning}" for cluster_id, warning in found if warning]
 
 
 def read_clusters(raw: Any, records: Any = None) -> tuple[ClusterConfig, ...]:

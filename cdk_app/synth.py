@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cdk_app import standalone
+from cdk_app.clusters import read_clusters, warnings
 from cdk_app.json_file import JsonFileError, read_json
 from cdk_app.packages import CACHE
 from cdk_app.recorded_types import CONTEXT_KEY, RecordError, read_records
@@ -152,15 +153,24 @@ def main(words: list[str] | None = None) -> int:
         for (title, context), folder in zip(modes, (out, out.with_name(out.name + ".attach")), strict=True):
             for template in synthesise(folder, context):
                 print(f"{title}: {template} ({template.stat().st_size / 1000:.0f} kB)")
+        _say_warnings()
     except SynthesisError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
+def _say_warnings() -> None:
+    """Print what surprises in the clusters of cdk.json. The app, which says it too, does not run for kept templates."""
+    context = project_context()
+    for warning in warnings(read_clusters(context["clusters"], context[CONTEXT_KEY])):
+        print(warning, file=sys.stderr)
+
+
 def _write_standalone(out: Path) -> int:
     try:
         synthesised = synthesise(context={standalone.CONTEXT_KEY: True})[0].parent
+        _say_warnings()
     except SynthesisError as error:
         print(error, file=sys.stderr)
         return 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
 import subprocess
 import sys
@@ -109,6 +111,30 @@ def test_a_day_that_begins_on_after_a_day_off_is_one_line_and_no_mistake(
     said = capsys.readouterr().err
     assert said.startswith("node-fleet: shop, hibernate: the fleet is on from 00:00 on Mon, ") is is_warned
     assert said.count("\n") == is_warned
+
+
+@pytest.fixture
+def kept_templates(app: App, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Templates of earlier; the settings of the cluster in cdk.json, to be changed."""
+    settings: dict[str, str] = {}
+    context = {"clusters": [{"cluster_id": "shop", "settings": settings}], synth.CONTEXT_KEY: {}}
+    monkeypatch.setattr(synth, "project_context", lambda: context)
+    monkeypatch.setattr(synth, "synthesise", lambda *_, **__: sorted(app.folder.glob("*.template.json")))
+    monkeypatch.setattr(synth.standalone, "write", lambda _, out: (out / "assets").mkdir(parents=True) or [])
+    return settings
+
+
+@pytest.mark.parametrize("words", [(), ("--standalone",)], ids=["templates", "standalone"])
+@pytest.mark.parametrize(("windows", "is_warned"), [("Mon-Fri 20:00-07:00; Sat-Sun", True), ("Sat-Sun", False)])
+def test_the_line_is_said_too_when_the_templates_are_kept(
+    windows: str, is_warned: bool, words: tuple[str, ...], kept_templates: dict[str, str], tmp_path: Path
+) -> None:
+    kept_templates["hibernate"] = windows
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert synth.main([*words, "--out", str(tmp_path)]) == 0
+    first = "node-fleet: shop, hibernate: the fleet is on from 00:00 on Mon, "
+    assert said.getvalue().startswith(first) is is_warned
+    assert said.getvalue().count("\n") == is_warned
 
 
 def start(*words: str, prelude: str = "") -> subprocess.CompletedProcess[str]:
