@@ -49,6 +49,8 @@ SHOWN = {
     K3S_CHECK: "K3s upgrade",
     SPOT_CHECK: "Spot pools",
     "roll_out:on-demand": "return to Spot",
+    "headroom_cost": "headroom",
+    "scale_down_delay": "scale-down delay",
 }
 """Checks that the sentence of the decision may leave out, under the name of their row."""
 COLOURS = {

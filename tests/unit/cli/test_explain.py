@@ -27,9 +27,16 @@ def test_a_budget_keeps_every_eligible_worker_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "row"), [("spot_pools", "Spot pools"), ("roll_out:on-demand", "return to Spot"), ("cpu", "")]
+    ("name", "row"),
+    [
+        ("spot_pools", "Spot pools"),
+        ("roll_out:on-demand", "return to Spot"),
+        ("headroom_cost", "headroom"),
+        ("scale_down_delay", "scale-down delay"),
+        ("cpu", ""),
+    ],
 )
-def test_a_move_between_markets_is_shown_although_the_sentence_leaves_it_out(
+def test_what_a_choice_costs_is_shown_although_the_sentence_leaves_it_out(
     name: str, row: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check = Check(name=name, verdict="ok", text="costs 0.0177 USD an hour more", aside=True)

@@ -122,7 +122,7 @@ def _cost_checks(result: Evaluation) -> list[Check]:
     removal = (
         f"capacity is removed after {plan.delay_seconds} s unneeded{part}; {started}: over the last days this would "
         f"have cost {chosen.holding:.0f} worker-minutes of unused capacity, {chosen.waiting:.0f} of waiting and "
-        f"{chosen.changing:.0f} of changes of direction, the shortest delay {chosen.first:.0f}"
+        f"{chosen.changing:.0f} of changes of direction, the shortest delay {chosen.first:.0f} in all"
     )
     value = round(choice.headroom, 4)
     return [
