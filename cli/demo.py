@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic as real_monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,7 @@ from cli import completion
 from cli.live_view import simulated_live
 from cli.output import CommandError, ExitCode, WrongUseError, console, facts, leaving, print_json, say, table, working
 from node_fleet.domain.cost.tariff import Currency
+from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.text import count_of
 from simulator.report.figures import Figures, figures_of, headline, sentence
 from simulator.report.page import Point, Report, render
@@ -92,6 +95,16 @@ def read_scenario(name: str) -> Scenario:
         raise CommandError(f"cannot read {name}: {error.strerror}") from error
 
 
+@contextmanager
+def suitable(scenario: Scenario) -> Iterator[None]:
+    """A scenario whose settings contradict those of cdk.json ends the command inside the block."""
+    try:
+        yield
+    except InvalidSettingsError as error:
+        text = f"scenario {scenario.name} with the settings of cdk.json: {error}"
+        raise WrongUseError(text, hint="give the scenario its own preset, for example preset: node-fleet") from error
+
+
 def _list(as_json: bool) -> None:
     from simulator.scenario.files import load_scenario, scenario_names
 
@@ -111,7 +124,8 @@ def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: 
     target = report or Path("reports") / f"{scenario.name}.html"
     stage = console(stderr=True)
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
-    with leaving("no report was written and nothing is left"), simulated_live(scenario, stage) as simulation:
+    text = "no report was written and nothing is left"
+    with leaving(text), suitable(scenario), simulated_live(scenario, stage) as simulation:
         with working("writing the report"):
             figures = figures_of(simulation, fixed_workers=fixed)
             money = money_of(simulation)

@@ -294,7 +294,7 @@ class LocalTarget:
 def simulated(scenario_name: str, at: str) -> Iterator[LocalTarget]:
     """A scenario, simulated up to `at`."""
     with working("starting the simulator"):  # its packages take a second to load
-        from cli.demo import read_scenario
+        from cli.demo import read_scenario, suitable
         from simulator.simulation import Simulation
 
     scenario, seconds = read_scenario(scenario_name), seconds_of(at, "--at")
@@ -306,7 +306,8 @@ def simulated(scenario_name: str, at: str) -> Iterator[LocalTarget]:
         with working(f"simulating {at} of {scenario.name}") as report:
             share = scenario.duration_seconds / max(1, seconds)
             progress = lambda done, _: report(min(1.0, done * share))  # noqa: E731
-            simulation = stack.enter_context(Simulation(scenario, progress=progress))
+            with suitable(scenario):
+                simulation = stack.enter_context(Simulation(scenario, progress=progress))
             begin = simulation.deployment.clock.now()  # the start of the server has taken some seconds
             simulation.deployment.run_until(max(begin, scenario.start_at + seconds))
         yield LocalTarget(simulation, f"{scenario.name} in the simulator, after {at}")

@@ -21,7 +21,6 @@ from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
 from node_fleet.domain.model.text import count_of
 from node_fleet.payload import table_rows
-from node_fleet.settings import Settings
 from simulator.cluster.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
 
@@ -126,10 +125,7 @@ def stays_of(simulation: Simulation) -> list[BilledInstance]:
 
 def _tariff(simulation: Simulation) -> Tariff:
     """That of the deployed functions."""
-    deployment = simulation.deployment
-    function = next(iter(deployment.resources.functions.values()))
-    settings = Settings.from_env(deployment.cloud.lambdas.environment_of(function))
-    return settings.tariff(PriceList.shipped(deployment.cloud.region))
+    return simulation.deployed_settings().tariff(PriceList.shipped(simulation.deployment.cloud.region))
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -66,6 +66,20 @@ def test_every_mistake_of_a_scenario_file_is_listed_with_line_and_key(
     assert lines[-1].startswith("node-fleet: scenario") and "5 errors" in lines[-1]
 
 
+@pytest.mark.parametrize("words", [["simulate"], ["status", "--local", "--scenario"]], ids=["simulate", "local"])
+def test_a_scenario_that_contradicts_the_settings_of_cdk_json_is_refused_before_it_runs(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("name: own\ndescription: x\nduration: 1h\nworkers: [{count: 2}]\nsettings: {cpu_up_percent: 70}\n")
+    code, out, err = run(capsys, *words, str(path))
+    assert (code, out) == (ExitCode.WRONG_USE, "")
+    assert err.splitlines()[-1] == (
+        "node-fleet: scenario own with the settings of cdk.json: cpu_down_percent=75 must be below cpu_up_percent=70; "
+        "give the scenario its own preset, for example preset: node-fleet"
+    )
+
+
 def test_without_a_command_the_help_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "--help")
     assert code == ExitCode.OK and err == ""
