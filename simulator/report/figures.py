@@ -34,8 +34,8 @@ ENDED = ("shutting-down", "terminated")
 class Figures:
     """What one simulation amounts to. Seconds, USD and counts; None where nothing of the kind happened.
 
-    slowest_ready_seconds: from a decision to its last worker's first usable moment. longest_wait_seconds: the longest
-    time in which pods that no worker could hold were there without a break, as the samples saw it.
+    slowest_ready_seconds: from a decision to its last worker's first usable moment. longest_wait_seconds: no pod waited
+    longer for capacity; from the last sample without pods that no worker could hold to the first one without them.
     """
 
     executions: int
@@ -200,13 +200,12 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 
 def _longest_wait(points: Sequence[SnapshotLine]) -> float:
-    longest, since = 0.0, None
-    for point in points:
+    longest, without = 0.0, points[0].at if points else 0.0
+    for before, point in itertools.pairwise(points):
+        if before.unschedulable_pods:
+            longest = max(longest, point.at - without)
         if not point.unschedulable_pods:
-            since = None
-            continue
-        since = point.at if since is None else since
-        longest = max(longest, point.at - since)
+            without = point.at
     return longest
 
 

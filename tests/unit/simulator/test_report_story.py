@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cdk_app.workflow import definitions
+from simulator.cluster.views import SnapshotLine
+from simulator.report.figures import _longest_wait
 from simulator.report.graph import HEIGHT, WIDTH, LayoutError, all_edges, flattened, layout, picture, svg
 from simulator.report.story import account_of, changed_something, quiet_groups, quiet_runs, rows_of, short_path
 from simulator.runner import Execution
@@ -196,3 +198,27 @@ def test_a_workflow_without_a_layout_is_refused_with_the_command_that_makes_it()
 
 def test_documents_get_a_picture_that_stands_alone() -> None:
     assert picture(definitions()["autoscaler"]).startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+
+
+@pytest.mark.parametrize(
+    ("unschedulable", "seconds"),
+    [([], 0), ([0, 0], 0), ([0, 6, 6, 0], 90), ([0, 6, 0], 60), ([6, 6, 0, 0, 6, 0], 60), ([0, 6, 6], 60)],
+)
+def test_no_pod_waited_longer_than_from_the_last_sample_without_such_pods_to_the_next_one(
+    unschedulable: list[int], seconds: float
+) -> None:
+    points = [
+        SnapshotLine(
+            at=30.0 * number,
+            load_per_second=0.0,
+            cpu_percent=None,
+            pending_pods=count,
+            unschedulable_pods=count,
+            running_pods=0,
+            workers_booting=0,
+            workers_usable=2,
+            workers_cordoned=0,
+        )
+        for number, count in enumerate(unschedulable)
+    ]
+    assert _longest_wait(points) == seconds
