@@ -54,6 +54,14 @@ def test_the_state_item_holds_a_trial_for_each_of_these_plans() -> None:
     assert rows == ((0,) * 48,) * 5 and nothing.before == ()
 
 
+def test_a_fleet_that_may_be_empty_is_tried_like_one_with_a_worker_more() -> None:
+    """Its trials keep what they hold while the first one has no worker, and pods that find none have waited."""
+    empty, one_more = (met([(2, least + 2), (22, least)] * 20) for least in (0, 1))
+    assert empty.workers == tuple(workers - 1 for workers in one_more.workers)
+    assert (empty.held, empty.waited, empty.turns) == (one_more.held, one_more.waited, one_more.turns)
+    assert chosen(empty, wait=4).plan.delay_seconds == 45 * MINUTE
+
+
 class TestStaircase:
     def test_a_need_that_is_exceeded_says_nothing_any_more(self) -> None:
         assert update_needs(staircase((0, 5), (60, 3)), 120, 4) == staircase((0, 5), (120, 4))

@@ -137,7 +137,7 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     kept = _kept_by_delay(needs, now, seen.hold)
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
     before: tuple[int, ...] = ()
-    if not had[0]:
+    if not (had[0] or tried.readings):  # a fleet of no worker is one as well
         had = tuple(start for start in seen.starts for _ in kept)
     workers = _next_workers(had, seen.starts, kept, math.ceil(demand - 1e-6) if demand > min(had) else 0)
     if tried.before and demand > seen.demand_before:
