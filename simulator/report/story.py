@@ -64,20 +64,14 @@ def rows_of(executions: Iterable[Execution]) -> list[Row]:
 
 def _row(execution: Execution) -> Row:
     found = _findings(execution)
-    account = account_of(found.as_record())
-    what, reason = account.what, account.reason
-    if found.interruption:
-        what = "replaced" if found.replaced else "drained"
-        reason = (
-            account.reason if found.failure else f"{found.interruption['instance_id']}: {found.interruption['why']}"
-        )
+    account = _account(found)
     return Row(
         name=execution.name,
         started_at=execution.started_at,
         ended_at=execution.ended_at,
         trigger="notice" if found.interruption else (execution.input or {}).get("trigger", "event"),
-        decision=what,
-        reason=reason,
+        decision=account.what,
+        reason=account.reason,
         path=short_path(execution.path),
         tasks=short_path([visit.name for visit in execution.history if visit.type not in BETWEEN]),
         status=execution.status,
@@ -130,6 +124,15 @@ def account_of(record: Mapping[str, Any]) -> Account:
         before=before,
         after=outcome.get("workers_after") or before,
     )
+
+
+def _account(found: Findings) -> Account:
+    """The account of an execution of either workflow."""
+    account, notice = account_of(found.as_record()), found.interruption
+    if not notice:
+        return account
+    reason = account.reason if found.failure else f"{notice['instance_id']}: {notice['why']}"
+    return replace(account, what="replaced" if found.replaced else "drained", reason=reason)
 
 
 def _what(operations: Collection[Mapping[str, Any]], decision: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
@@ -223,7 +226,7 @@ def quiet_groups(runs: Iterable[tuple[str, float, Account]]) -> list[QuietGroup]
 def quiet_runs(executions: Iterable[Execution]) -> list[QuietGroup]:
     """The executions that changed nothing and did not fail, by reason."""
     quiet = [one for one in executions if one.status == "SUCCEEDED" and not changed_something(one)]
-    return quiet_groups((one.name, one.started_at, account_of(_findings(one).as_record())) for one in quiet)
+    return quiet_groups((one.name, one.started_at, _account(_findings(one))) for one in quiet)
 
 
 def operations_of(execution: Execution) -> tuple[dict[str, Any], ...]:

@@ -136,6 +136,17 @@ def test_quiet_runs_with_reasons_that_differ_only_in_numbers_and_ids_are_one_gro
     ]
 
 
+def test_interruption_runs_that_changed_nothing_are_one_group_with_their_reason() -> None:
+    runs = [
+        run_of(
+            ("AcquireLock",),
+            {"AcquireLock": {"interruption": {"instance_id": f"i-0{n}", "why": "it was terminated"}}},
+        )
+        for n in (1, 2)
+    ]
+    assert [(one.reason, one.runs) for one in quiet_runs(runs)] == [("i-02: it was terminated", 2)]
+
+
 def test_a_run_that_ended_before_it_decided_has_the_reason_of_that() -> None:
     held = {"AcquireLock": {"status": "held", "detail": "run-7 holds the lock for 300 s"}}
     (row,) = rows_of([run_of(("AcquireLock", "LockStatus", "AlreadyScaling"), held)])
