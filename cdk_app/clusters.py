@@ -23,6 +23,7 @@ from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.settings import Settings
+from node_fleet.settings.validation import idle_time_warning
 
 SET_BY_DEPLOYMENT = {
     "cluster_id": "cluster_id belongs beside settings, not in it",
@@ -66,8 +67,13 @@ FOREIGN_SECTIONS = {
 
 def warnings(configs: Iterable[ClusterConfig]) -> list[str]:
     """What is no mistake in these clusters, and still surprises: a line for each."""
-    found = ((config.cluster_id, midnight_warning(config.settings.hibernate)) for config in configs)
-    return [f"node-fleet: {cluster_id}, hibernate: {warning}" for cluster_id, warning in found if warning]
+    lines = []
+    for config in configs:
+        if warning := midnight_warning(config.settings.hibernate):
+            lines.append(f"node-fleet: {config.cluster_id}, hibernate: {warning}")
+        if warning := idle_time_warning(config.settings):
+            lines.append(f"node-fleet: {config.cluster_id}: {warning}")
+    return lines
 
 
 def read_clusters(raw: Any, records: Any = None) -> tuple[ClusterConfig, ...]:

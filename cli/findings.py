@@ -13,7 +13,7 @@ from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.settings.groups import SettingValues
-from node_fleet.settings.validation import ineffective
+from node_fleet.settings.validation import idle_time_warning, ineffective
 
 Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
@@ -46,6 +46,8 @@ def settings_finding(settings: SettingValues) -> Finding:
     }
     if warning := midnight_warning(settings.hibernate):
         fixes[f"hibernate: {warning}"] = "change hibernate, or leave it when that is meant"
+    if warning := idle_time_warning(settings):
+        fixes[warning] = "leave idle_seconds out; to remove workers earlier, lower change_cost"
     if fixes:
         return Finding(name="settings", verdict="warn", saw="; ".join(fixes), fix="; ".join(fixes.values()))
     return Finding(name="settings", verdict="ok", saw="none is without effect")

@@ -113,6 +113,18 @@ def test_a_day_that_begins_on_after_a_day_off_is_one_line_and_no_mistake(
     assert said.count("\n") == is_warned
 
 
+@pytest.mark.parametrize(("preset", "is_warned"), [("adaptive", True), ("node-fleet", False)])
+def test_an_idle_time_that_the_preset_replaces_is_one_line_and_no_mistake(
+    preset: str, is_warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(app_module, "_add_cluster", lambda app, config: None)
+    context = {"clusters": [{"cluster_id": "shop", "settings": {"preset": preset, "idle_seconds": 300}}]}
+    app_module.build(SimpleNamespace(node=SimpleNamespace(try_get_context=context.get)))  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert said.startswith("node-fleet: shop: idle_seconds=300 acts only while ") is is_warned
+    assert said.count("\n") == is_warned
+
+
 @pytest.fixture
 def kept_templates(app: App, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Templates of earlier; the settings of the cluster in cdk.json, to be changed."""

@@ -170,6 +170,16 @@ def ineffective(s: SettingValues) -> list[str]:
     ]
 
 
+def idle_time_warning(s: SettingValues) -> str:
+    """What surprises in an idle time beside the preset that learns its scale-down delay; empty when nothing does."""
+    if s.preset != "adaptive" or not s.idle_seconds:
+        return ""
+    return (
+        f"idle_seconds={s.idle_seconds} acts only while the pod requests of most workers are unknown, because the "
+        "preset adaptive learns its scale-down delay; change_cost makes it shorter or longer"
+    )
+
+
 def max_history_events(s: SettingValues, *, with_retries: bool = False) -> int:
     """History events of the longest run that these settings allow: every loop reaches its limit, within the hour."""
     targets = s.max_targets

@@ -163,6 +163,22 @@ def test_doctor_and_preflight_warn_of_replacements_that_can_never_happen(
     assert ("set max_workers above min_workers" in finding.fix) is (verdict == "warn")
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_warned"),
+    [
+        ({"preset": "adaptive", "idle_seconds": 300}, True),
+        ({"preset": "adaptive"}, False),
+        ({"idle_seconds": 300}, False),
+    ],
+)
+def test_doctor_and_preflight_warn_of_an_idle_time_that_the_preset_replaces(
+    settings: dict[str, Any], is_warned: bool
+) -> None:
+    finding = settings_finding(Settings.from_mapping(settings))
+    assert (finding.verdict == "warn", "lower change_cost" in finding.fix) == (is_warned, is_warned)
+    assert ("idle_seconds=300 acts only while the pod requests" in finding.saw) is is_warned
+
+
 def test_doctor_and_preflight_warn_of_a_day_that_begins_on_after_a_day_off() -> None:
     finding = settings_finding(Settings.from_mapping({"hibernate": "Mon-Fri 20:00-07:00; Sat-Sun"}))
     assert (finding.verdict, finding.fix) == ("warn", "change hibernate, or leave it when that is meant")
