@@ -84,11 +84,11 @@ def _scan_interval(text: str) -> Line:
 
 def _utilization(text: str) -> Line:
     percent = round(100 * number(text, 0, 1))
-    both = {"cpu_down_percent": min(percent, 60), "memory_down_percent": min(percent, 65)}
+    both = {"preset": "node-fleet", "cpu_down_percent": min(percent, 60), "memory_down_percent": min(percent, 65)}
     moved = "they stay below the thresholds that add workers; " if percent > 60 else ""
     why = moved + (
-        "Cluster Autoscaler compares the requests on one node; the strategy thresholds compares the measured load of "
-        "the fleet. Use strategy=adaptive to size by requests"
+        "Cluster Autoscaler compares the requests on one node; the preset node-fleet compares the measured load of the "
+        "fleet. To size by requests, use preset=adaptive without these two and idle_seconds"
     )
     return Line(source="", settings=both, difference=why)
 

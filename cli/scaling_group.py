@@ -116,7 +116,7 @@ def _policy(policy: Group) -> Line:
     if metric == "ASGAverageCPUUtilization":
         value = min(max(float(target["TargetValue"]), LEAST_CPU_PERCENT), 100.0)
         why = "node-fleet adds workers above it and removes them below cpu_down_percent; it does not hold the value"
-        settings = {"cpu_up_percent": value, "cpu_down_percent": min(30.0, value / 2)}
+        settings = {"preset": "node-fleet", "cpu_up_percent": value, "cpu_down_percent": min(30.0, value / 2)}
         if value >= 85:
             settings["cpu_urgent_percent"] = min(100.0, value + 10)
         return Line(source=source, settings=settings, difference=why)

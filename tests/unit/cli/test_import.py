@@ -148,6 +148,7 @@ def test_a_flag_becomes_its_settings(flag: str, expected: dict[str, Any]) -> Non
 
 def test_defaults_of_cluster_autoscaler_that_differ_are_taken_over() -> None:
     assert settings_of() == {
+        "preset": "node-fleet",
         "cpu_down_percent": 50,
         "memory_down_percent": 50,
         "join_limit_seconds": 900,
@@ -335,6 +336,7 @@ def test_a_group_with_mixed_instances_becomes_settings_and_an_attachment() -> No
         "cooldown_up_seconds": 300,
         "join_limit_seconds": 400,
         "scale_down_order": "oldest",
+        "preset": "node-fleet",
         "cpu_up_percent": 60.0,
         "cpu_down_percent": 30.0,
     }
