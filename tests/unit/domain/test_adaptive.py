@@ -250,7 +250,7 @@ class TestMissing:
     def test_without_requests_the_default_rules_decide_and_it_says_so(self) -> None:
         bare = tuple(replace(filled(n, 3), cpu_requested_milli=None) for n in range(3))
         decision = decided(snapshot(cpu_percent=71.0, workers=bare))
-        assert "requests of most workers are unknown, so the default rules decide" in decision.sentence
+        assert "requests of most workers are unknown, so the rules of the preset node-fleet decide" in decision.sentence
         assert "71.0 % over 70 %" in decision.sentence
 
     def test_the_default_rules_use_thresholds_that_an_operator_has_set_and_the_targets_of_the_preset(self) -> None:

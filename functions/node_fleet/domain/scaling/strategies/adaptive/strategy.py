@@ -53,7 +53,7 @@ def apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -
 
 
 def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
-    """The strategy `thresholds` with the default thresholds, where the settings are those of the preset `adaptive`."""
+    """The strategy `thresholds` with the thresholds of the preset node-fleet, where those of adaptive are unchanged."""
     default = Policy()
     thresholds = {
         name: getattr(default, name)
@@ -61,7 +61,7 @@ def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, mini
         if hasattr(default, name) and name != "max_targets" and getattr(tick.policy, name) == value
     }
     change = apply_thresholds(replace(tick, policy=replace(tick.policy, **thresholds)), pending_pods, minimum)
-    text = "requests of most workers are unknown, so the default rules decide"
+    text = "requests of most workers are unknown, so the rules of the preset node-fleet decide"
     change.checks.append(Check(name="requests", verdict="missing", text=text, setting="preset"))
     return change
 
