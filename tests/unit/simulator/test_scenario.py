@@ -189,7 +189,7 @@ def test_a_file_of_ones_own_reads_its_series_beside_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "inside"),
-    [((700, 10, 10), (20_000, 20, 50)), ((100_000, 10, 100), (100_000, 20, 100))],
+    [((700, 10, 10), (20_000, 10, 10)), ((100_000, 5, 100), (100_000, 10, 100))],
     ids=["as Python does", "seldom already"],
 )
 def test_a_simulation_collects_objects_seldom_until_it_ends(
