@@ -235,7 +235,7 @@ def test_the_readme_shows_what_the_demo_prints(demo: Demo) -> None:
     block = (root / "README.md").read_text(encoding="utf-8").split("ends with this (shortened):")[1].split("Report:")[0]
     shown = re.findall(r"^ +(\d\d:\d\d:\d\d) +\w+ +(\+.*?)  +(\d+) → (\d+) +(.*)$", block, re.MULTILINE)
     grown = [row for row in demo.rows if row.decision.startswith("+")]
-    assert [(decision, int(before), int(after), reason) for _, decision, before, after, reason in shown] == [
-        (row.decision, row.workers_before, row.workers_after, row.reason.partition(";")[0]) for row in grown
-    ]
+    changes = [(row.decision, row.workers_before, row.workers_after) for row in grown]
+    assert [(decision, int(before), int(after)) for _, decision, before, after, _ in shown] == changes
+    assert all(reason and row.reason.startswith(reason) for row, (*_, reason) in zip(grown, shown, strict=True))
     assert f"{demo.figures.failed} of {demo.figures.executions}" in block
