@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from cdk_app import standalone
-from cdk_app.clusters import read_clusters, warnings
 from cdk_app.json_file import JsonFileError, read_json
 from cdk_app.packages import CACHE
 from cdk_app.recorded_types import CONTEXT_KEY, RecordError, read_records
@@ -162,6 +161,8 @@ def main(words: list[str] | None = None) -> int:
 
 def _say_warnings() -> None:
     """Print what surprises in the clusters of cdk.json. The app, which says it too, does not run for kept templates."""
+    from cdk_app.clusters import read_clusters, warnings  # its models take 20 MiB, and the simulator needs none of them
+
     context = project_context()
     for warning in warnings(read_clusters(context["clusters"], context[CONTEXT_KEY])):
         print(warning, file=sys.stderr)
