@@ -35,8 +35,8 @@ SETTLE_LIMIT_SECONDS = 3600.0
 OBJECTS_BETWEEN_COLLECTIONS = (3_000, 10, 10)
 """A simulation makes few cycles of objects: to look for them as often as Python does takes a twentieth of its time.
 
-The two other numbers are Python's: with higher ones, 40 MiB of cycles from the start of a simulation stay in memory. With
-20,000 for the first one, 5,000 executions leave 5 MiB more, and a simulated day is not faster.
+The two other numbers are Python's: with higher ones, 40 MiB of cycles from the start of a simulation stay in memory.
+With 20,000 for the first one, 5,000 executions leave 5 MiB more, and a simulated day is not faster.
 """
 
 Progress = Callable[[float, SnapshotLine], None]
