@@ -19,11 +19,10 @@ from cdk_app.endpoints import services_without_ipv6
 from cdk_app.k3s_releases import checksums
 from cdk_app.recorded_types import RecordError, recorded_types
 from node_fleet.domain.model.errors import InvalidSettingsError
-from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.domain.model.instance_types import architecture_of, baseline_percent
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.settings import Settings
-from node_fleet.settings.validation import idle_time_warning
+from node_fleet.settings.validation import surprises
 
 SET_BY_DEPLOYMENT = {
     "cluster_id": "cluster_id belongs beside settings, not in it",
@@ -67,13 +66,7 @@ FOREIGN_SECTIONS = {
 
 def warnings(configs: Iterable[ClusterConfig]) -> list[str]:
     """What is no mistake in these clusters, and still surprises: a line for each."""
-    lines = []
-    for config in configs:
-        if warning := midnight_warning(config.settings.hibernate):
-            lines.append(f"node-fleet: {config.cluster_id}, hibernate: {warning}")
-        if warning := idle_time_warning(config.settings):
-            lines.append(f"node-fleet: {config.cluster_id}: {warning}")
-    return lines
+    return [f"node-fleet: {config.cluster_id}, {text}" for config in configs for text in surprises(config.settings)]
 
 
 def read_clusters(raw: Any, records: Any = None) -> tuple[ClusterConfig, ...]:

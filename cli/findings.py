@@ -11,9 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cli.output import CommandError, console, print_json, working
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import NodeFleetError
-from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.settings.groups import SettingValues
-from node_fleet.settings.validation import idle_time_warning, ineffective
+from node_fleet.settings.validation import ineffective, surprises
 
 Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
@@ -40,14 +39,8 @@ class Check:
 
 def settings_finding(settings: SettingValues) -> Finding:
     """No setting is without effect beside the others, and the times off have no gap that surprises."""
-    fixes = {
-        text: "set max_workers above min_workers by at least one, or drift to report and repair to false"
-        for text in ineffective(settings)
-    }
-    if warning := midnight_warning(settings.hibernate):
-        fixes[f"hibernate: {warning}"] = "change hibernate, or leave it when that is meant"
-    if warning := idle_time_warning(settings):
-        fixes[warning] = "leave idle_seconds out; to remove workers earlier, lower change_cost"
+    fix = "set max_workers above min_workers by at least one, or drift to report and repair to false"
+    fixes = {**dict.fromkeys(ineffective(settings), fix), **surprises(settings)}
     if fixes:
         return Finding(name="settings", verdict="warn", saw="; ".join(fixes), fix="; ".join(fixes.values()))
     return Finding(name="settings", verdict="ok", saw="none is without effect")

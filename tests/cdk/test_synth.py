@@ -121,7 +121,7 @@ def test_an_idle_time_that_the_preset_replaces_is_one_line_and_no_mistake(
     context = {"clusters": [{"cluster_id": "shop", "settings": {"preset": preset, "idle_seconds": 300}}]}
     app_module.build(SimpleNamespace(node=SimpleNamespace(try_get_context=context.get)))  # type: ignore[arg-type]
     said = capsys.readouterr().err
-    assert said.startswith("node-fleet: shop: idle_seconds=300 acts only while ") is is_warned
+    assert said.startswith("node-fleet: shop, idle_seconds=300 acts only while ") is is_warned
     assert said.count("\n") == is_warned
 
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from node_fleet.domain.model.custom_metric import CustomMetric
+from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.local_time import is_zone
 from node_fleet.settings.groups import SettingValues
@@ -170,14 +171,17 @@ def ineffective(s: SettingValues) -> list[str]:
     ]
 
 
-def idle_time_warning(s: SettingValues) -> str:
-    """What surprises in an idle time beside the preset that learns its scale-down delay; empty when nothing does."""
-    if s.preset != "adaptive" or not s.idle_seconds:
-        return ""
-    return (
-        f"idle_seconds={s.idle_seconds} acts only while the pod requests of most workers are unknown, because the "
-        "preset adaptive learns its scale-down delay; change_cost makes it shorter or longer"
-    )
+def surprises(s: SettingValues) -> dict[str, str]:
+    """What is allowed in these settings and still surprises, each with what to change."""
+    found = {}
+    if warning := midnight_warning(s.hibernate):
+        found[f"hibernate: {warning}"] = "change hibernate, or leave it when that is meant"
+    if s.preset == "adaptive" and s.idle_seconds:
+        found[
+            f"idle_seconds={s.idle_seconds} acts only while the pod requests of most workers are unknown, because the "
+            "preset adaptive learns its scale-down delay; change_cost makes it shorter or longer"
+        ] = "leave idle_seconds out; to remove workers earlier, lower change_cost"
+    return found
 
 
 def max_history_events(s: SettingValues, *, with_retries: bool = False) -> int:

@@ -25,6 +25,7 @@ from cli.import_settings import proposal_of_group
 from cli.output import CommandError
 from cli.proposal import Line, Proposal
 from cli.scaling_group import propose as propose_group
+from node_fleet.domain.model.policy import Policy
 
 FLAGS = ("--cloud-provider=aws", "--nodes=1:10:workers", "--scale-down-unneeded-time=15m", "--v=4")
 MANIFEST = """
@@ -167,7 +168,9 @@ def test_several_groups_are_added_up_and_a_line_says_so() -> None:
 
 @pytest.mark.parametrize("value", ["0.5", "0.99", "1"])
 def test_a_high_utilization_stays_below_the_thresholds_that_add_workers(value: str) -> None:
-    settings_of(f"--scale-down-utilization-threshold={value}")
+    found, default = settings_of(f"--scale-down-utilization-threshold={value}"), Policy()
+    assert found["cpu_down_percent"] < found.get("cpu_up_percent", default.cpu_up_percent)
+    assert found["memory_down_percent"] < found.get("memory_up_percent", default.memory_up_percent)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def _seen(
 ) -> trials.Seen:
     """This reading for the trials. before: the memory before it. boot: seconds from a decision to the join."""
     highest = float(tick.policy.max_workers)
-    demand, minutes = min(highest, demand), (tick.read_at - before.read_at) / 60 if before.read_at else 0.0
+    demand = min(highest, demand)
+    minutes = (tick.read_at - before.read_at) / 60 if before.read_at else 0.0
     return trials.Seen(
         starts=tuple([_within(tick, choice.start(price), minimum) for price in trials.START_PRICES]),
         hold=_within(tick, choice.workers, minimum),
@@ -148,4 +149,6 @@ def _seen(
 
 def _late_minutes(minutes: float, boot: float) -> float:
     """The mean waiting of pods that are created evenly over these minutes, for a worker that is there after `boot`."""
-    return (boot - minutes / 2 if minutes < boot else boot * boot / (2 * minutes)) if minutes else 0.0
+    if not minutes:
+        return 0.0
+    return boot - minutes / 2 if minutes < boot else boot * boot / (2 * minutes)
