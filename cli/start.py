@@ -276,7 +276,9 @@ def test(words: list[str]) -> int:
     checks = threading.Thread(target=check, args=([["mypy", *types_to_check(words), *typed], ["lint-imports"]], failed))
     checks.start()
     # A file's tests share a worker; tests/support/file_order.py says in which order the files go to the workers.
-    workers = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+    # A test that is named by its id needs none, and of a wrong id only a single process tells.
+    by_id = any("::" in word for word in words)
+    workers = () if by_id else ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
     selected = [word for given in words for word in PYTEST.get(given, [given])]
     status = run([str(PYTHON), "-m", "pytest", *workers, *selected])
     checks.join()

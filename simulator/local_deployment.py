@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from node_fleet.settings import Settings
 from simulator.aws import eventbridge
 from simulator.aws.cloud import Cloud
 from simulator.aws.deployment import DeployedResources
@@ -132,6 +133,10 @@ class LocalDeployment:
             raise LookupError(f"{part!r} names {len(found)} of the state machines {list(self.resources.machines)}")
         return found[0] if found else next(iter(self.resources.machines.values()))
 
+    def settings(self) -> Settings:
+        """Those of cdk.json under the overrides. Raises InvalidSettingsError where they contradict each other."""
+        return Settings.from_env(self.cloud.lambdas.environment_of(next(iter(self.resources.functions.values()))))
+
     def subnets(self) -> dict[str, str]:
         """Zone -> subnet of the workers."""
         return dict(entry.split("=", 1) for entry in self.resources.setting("SUBNETS").split(","))
@@ -172,6 +177,7 @@ class LocalDeployment:
         self.cloud.runner.on_change.append(self._announce)
         self.cloud.recorder.after_effect.append(self._forward)
         self.resources.create()
+        self.settings()  # contradictions fail here, not in every execution
         self._place_network()
         self._place_server()
         self._place_secrets()

@@ -87,7 +87,6 @@ class Simulation:
             stack.enter_context(_seldom_collected())
             stack.enter_context(self.deployment)
             stack.callback(self._close_shells)
-            self.deployed_settings()  # contradictions fail here, not in every execution
             self.cluster.image_of = lambda instance_id: str(self.deployment.cloud.ec2.instance(instance_id).image_id)
             self.cluster.version_of = self._version_of
             self._prepare_images()
@@ -120,11 +119,6 @@ class Simulation:
     def executions(self) -> list[Execution]:
         """Every execution of every machine, in the order they started."""
         return self.deployment.executions
-
-    def deployed_settings(self) -> Settings:
-        """The settings of the scenario over those of cdk.json. Raises InvalidSettingsError where they contradict."""
-        functions = self.deployment.resources.functions
-        return Settings.from_env(self.deployment.cloud.lambdas.environment_of(next(iter(functions.values()))))
 
     def run(self) -> list[Execution]:
         """Act the scenario out to its end, then let what still runs finish."""

@@ -125,7 +125,7 @@ def stays_of(simulation: Simulation) -> list[BilledInstance]:
 
 def _tariff(simulation: Simulation) -> Tariff:
     """That of the deployed functions."""
-    return simulation.deployed_settings().tariff(PriceList.shipped(simulation.deployment.cloud.region))
+    return simulation.deployment.settings().tariff(PriceList.shipped(simulation.deployment.cloud.region))
 
 
 def _mean(values: Iterable[float]) -> float | None:

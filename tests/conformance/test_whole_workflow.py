@@ -32,6 +32,7 @@ from tests.support.workflow_harness import template
 pytestmark = pytest.mark.whole
 LIMIT_SECONDS = 600
 SETTINGS = {
+    "preset": "node-fleet",
     "min_workers": 2,
     "max_workers": 3,
     "spot_percent": 0,

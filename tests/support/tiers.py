@@ -54,6 +54,14 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--since", help="with --changed: changes since this commit (default: since main)")
 
 
+def refuse_missing_files(config: pytest.Config) -> None:
+    """A file or folder that does not exist ends the run with its name: a run in several processes would not say it."""
+    for word in config.args:
+        path = config.invocation_params.dir / word.partition("::")[0]
+        if not path.exists():
+            raise pytest.UsageError(f"{word}: no such file or folder; name tests as in tests/unit/test_words.py")
+
+
 def choose_seed(config: pytest.Config) -> None:
     """Without --sample-seed the seed is the day, and 0 with --all. The environment passes it to other processes."""
     if config.option.sample_seed is None:

@@ -88,6 +88,16 @@ def test_the_arguments_of_test_reach_pytest(start_script: Any, monkeypatch: pyte
     ]
 
 
+@pytest.mark.parametrize("wrong", ["tests/unit/test_nothing.py", "tests/unit/test_words.py::test_nothing"])
+def test_a_test_that_does_not_exist_is_an_error_with_its_name(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    words = words_of_pytest(start_script, monkeypatch, [wrong])
+    command = [sys.executable, "-m", "pytest", *words]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, wrong in ended.stderr) == (pytest.ExitCode.USAGE_ERROR, True), ended.stderr
+
+
 def test_a_check_beside_the_tests_that_finds_something_fails_the_command_and_is_quoted(
     start_script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ import boto3
 import pytest
 import requests
 
+from node_fleet.domain.model.errors import InvalidSettingsError
 from simulator.aws import FaultRule
 from simulator.aws.template import Template
 from simulator.local_deployment import CREDENTIALS, LocalDeployment
@@ -247,6 +248,14 @@ def test_settings_can_be_overridden_for_every_function(handlers: Handlers) -> No
         Template(stacks={"Toy": toy_template.stack()}), settings_overrides={"MIN_NODES": "3"}
     ) as deployment:
         assert {f.environment["MIN_NODES"] for f in deployment.resources.functions.values()} == {"3"}
+
+
+def test_settings_that_contradict_each_other_are_refused_before_anything_runs(handlers: Handlers) -> None:
+    deployment = LocalDeployment.from_template(
+        Template(stacks={"Toy": toy_template.stack()}), settings_overrides={"MIN_NODES": "5", "MAX_NODES": "3"}
+    )
+    with pytest.raises(InvalidSettingsError, match="min_workers=5 must be at most max_workers=3"), deployment:
+        pass
 
 
 def test_a_template_that_attaches_to_another_network_gets_one_made(handlers: Handlers) -> None:
