@@ -232,6 +232,8 @@ def _run(words: list[str], compiled: Path) -> int:
 def _run_command(run: Any, words: Any, **options: Any) -> Any:
     """subprocess.run, but kubectl is asked for in the simulator: a process for the shim takes longer than the rest."""
     shim = os.environ.get("NODE_FLEET_SHELL_KUBECTL")
+    if options.pop("capture_output", False):
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     streams = {options.get("stdout"), options.get("stderr")} <= {None, subprocess.PIPE, subprocess.DEVNULL}
     usual = options.keys() <= {"stdout", "stderr", "check"} and streams
     if words[0] != "kubectl" or not usual or shutil.which("kubectl") != shim:

@@ -11,6 +11,7 @@ from simulator.clock import VirtualClock
 from simulator.cluster.load.applications import ApplicationSpec
 from simulator.cluster.model import SimulatedCluster
 from simulator.fakes.shell import ServerShell
+from tests.support.shipped_scripts import script
 
 Laid = tuple[VirtualClock, SimulatedCluster, ServerShell]
 
@@ -146,6 +147,7 @@ except subprocess.CalledProcessError as error:
         "stdout=-1, stderr=-1",
         "stderr=-3",
         "stdout=-1, stderr=subprocess.STDOUT",
+        "capture_output=True",
     ],
 )
 @pytest.mark.parametrize("name", ["i-w0", "é"])
@@ -158,6 +160,15 @@ def test_a_python_program_gets_from_kubectl_what_the_shim_answers(laid: Laid, na
     assert (direct.stdout, direct.stderr, direct.exit_code) == (by_shim.stdout, by_shim.stderr, 0)
     assert direct.stdout.splitlines()[-1].startswith("0 " if name == "i-w0" else "1 ")
     assert shell.double.commands == [["get", "node", name, "-o", "name"]] * 2
+
+
+@pytest.mark.parametrize("name", ["check_node", "inspect_nodes", "list_pending_pods"])
+def test_the_programs_that_run_in_every_tick_start_no_process_for_kubectl(laid: Laid, name: str) -> None:
+    _, _, shell = laid
+    (shell.directory / "bin" / "kubectl").write_text("#!/bin/sh\nexit 99\n")
+    done = shell.run(script(name), {"NODE_NAME": "i-w0"})
+    assert (done.exit_code, done.stdout.splitlines()[-1].split()[0]) == (0, "end"), done.stderr
+    assert shell.double.commands, "the program asks for nothing"
 
 
 @pytest.mark.parametrize(
