@@ -29,6 +29,9 @@ UNPACKED_BYTES = 8 * 2**20
 _SCALARS: dict[type, str] = {int: "a whole number", float: "a finite number", str: "text"}
 _PLAIN = frozenset({str, int, bool, type(None)})
 """The types whose values are their own JSON form."""
+_DIGITS = 4
+"""Of a float, after the point."""
+_FLOATS = {float}
 _REQUIRED = object()
 
 
@@ -60,10 +63,13 @@ def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
 
 
 def _write_sequence(items: typing.Sequence[Any]) -> Any:
-    if items and all(map(is_dataclass, set(map(type, items)))):
+    kinds = set(map(type, items))
+    if kinds == _FLOATS:
+        return [round(item, _DIGITS) for item in items]
+    if kinds and all(map(is_dataclass, kinds)):
         kind: Any = type(items[0])
         names, values_of = _fields(kind)
-        rows = [[value if type(value) in _PLAIN else to_payload(value) for value in values_of(item)] for item in items]
+        rows = [[_written(value) for value in values_of(item)] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
     return [_written(item) for item in items]
 
@@ -110,21 +116,19 @@ def _table_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _writer(kind: Any) -> Writer:
     if is_dataclass(kind):
         names, values_of = _fields(typing.cast(type, kind))
-        return lambda value: {
-            name: item if type(item) in _PLAIN else to_payload(item)
-            for name, item in zip(names, values_of(value), strict=True)
-        }
+        return lambda value: {name: _written(item) for name, item in zip(names, values_of(value), strict=True)}
     if issubclass(kind, tuple | list):
         return _write_sequence
     if issubclass(kind, Mapping):
         return lambda value: {str(key): _written(item) for key, item in value.items()}
     if issubclass(kind, float):
-        return lambda value: round(value, 4)
+        return lambda value: round(value, _DIGITS)
     return lambda value: value
 
 
 def _written(value: Any) -> Any:
-    return value if type(value) in _PLAIN else to_payload(value)
+    kind: Any = type(value)
+    return value if kind in _PLAIN else _writer(kind)(value)
 
 
 @functools.cache
@@ -199,13 +203,16 @@ def _union_reader(kinds: tuple[Any, ...]) -> Reader:
 
 
 def _tuple_reader(kind: Any) -> Reader:
-    item = _reader(kind)
+    item, only = _reader(kind), {kind} & _PLAIN
 
     def read(data: Any) -> Any:
         if isinstance(data, Mapping) and set(data) - {"same"} in ({"columns", "rows"}, {"columns", "packed"}):
             data = _table_rows(data)
         if not isinstance(data, list | tuple):
             raise _wrong(data, "a list")
+        kinds = set(map(type, data))
+        if kinds == only or (kind is float and kinds == _FLOATS and all(map(math.isfinite, data))):
+            return tuple(data)  # of none of its entries the place is needed
         found: list[Any] = []
         try:
             for entry in data:

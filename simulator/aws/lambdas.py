@@ -54,10 +54,10 @@ class LambdaFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LambdaReply:
-    """What Invoke answers: the payload after its trip through JSON with its size, and FunctionError when it failed."""
+    """What Invoke answers: the payload after its trip through JSON, its text, and FunctionError when it failed."""
 
     payload: Any
-    size_bytes: int
+    text: str
     function_error: str | None = None
 
 
@@ -178,7 +178,7 @@ class LambdaRuntime:
         started_at = self._clock.now()
         reply = self._run(function, payload)
         if state is not None:
-            self.payload_bytes[state] = max(self.payload_bytes.get(state, 0), len(payload), reply.size_bytes)
+            self.payload_bytes[state] = max(self.payload_bytes.get(state, 0), len(payload), len(reply.text))
         self.invocations.append(
             Invocation(
                 function=function.name,
@@ -326,7 +326,7 @@ def _succeeded(answer: Any) -> LambdaReply:
         return _failed("Runtime.MarshalError", f"Unable to marshal response: {error}")
     if len(text) > INVOKE_LIMIT_BYTES:  # it is ASCII
         return _failed("Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size")
-    return LambdaReply(payload=json.loads(text), size_bytes=len(text))
+    return LambdaReply(payload=json.loads(text), text=text)
 
 
 def _raised(error: Exception, request_id: str) -> LambdaReply:
@@ -336,4 +336,4 @@ def _raised(error: Exception, request_id: str) -> LambdaReply:
 
 def _failed(error: str, message: str, **more: Any) -> LambdaReply:
     payload = {"errorType": error, "errorMessage": message, **more}
-    return LambdaReply(payload=payload, size_bytes=len(json.dumps(payload)), function_error="Unhandled")
+    return LambdaReply(payload=payload, text=json.dumps(payload), function_error="Unhandled")

@@ -112,6 +112,32 @@ def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
         from_payload(Snapshot, data)
 
 
+ENTRIES = st.lists(
+    st.sampled_from([0.5, 1.0, 0.123456, float("inf"), float("nan")])
+    | st.sampled_from([0, 7, 10**309, True, "a", None]),
+    max_size=4,
+)
+
+
+@given(st.sampled_from([float, int, str, bool]), ENTRIES)
+def test_a_list_is_read_as_its_entries_are_one_by_one(kind: type, entries: list[Any]) -> None:
+    expected: list[Any] = []
+    for number, entry in enumerate(entries):
+        try:
+            expected.append(from_payload(kind, entry))
+        except InvalidInputError:
+            with pytest.raises(InvalidInputError, match=rf"^list\[{number}\] is "):
+                from_payload(tuple[kind, ...], entries, path="list")  # type: ignore[valid-type]
+            return
+    read = from_payload(tuple[kind, ...], entries)  # type: ignore[valid-type]
+    assert [(type(one), one) for one in read] == [(type(one), one) for one in expected]
+
+
+@given(ENTRIES)
+def test_a_list_is_written_as_its_entries_are_one_by_one(entries: list[Any]) -> None:
+    assert repr(to_payload(tuple(entries))) == repr([to_payload(entry) for entry in entries])  # nan is not equal to nan
+
+
 @pytest.mark.parametrize("data", ["text", 5, {"rows": []}, None])
 def test_a_list_must_be_a_list_or_a_table(data: Any) -> None:
     with pytest.raises(InvalidInputError, match="expected a list"):

@@ -148,7 +148,8 @@ class StateStore:
         """
         now = self._clock.now()
         values = {":expires": now + self._settings.lease_seconds}
-        state = self._state(self._owned(run, "SET lock_expires_at = :expires", values, action="renew the lease"))
+        sets = "SET lock_expires_at = :expires"
+        state = self._state(self._owned(run, sets, values, action="renew the lease", returned="ALL_NEW"))
         if not even_paused and (pause := state.active_pause(now)):
             raise PausedError(pause.sentence)
         return state
@@ -175,7 +176,8 @@ class StateStore:
         values[":expires"] = now + self._settings.lease_seconds
         sets = "lock_owner = :me, lock_acquired_at = :now, lock_expires_at = :expires, lock_fence = lock_fence + :one"
         try:
-            item = self._update(f"SET {sets}", "lock_owner = :dead OR lock_owner = :me", values, action="take over")
+            condition = "lock_owner = :dead OR lock_owner = :me"
+            item = self._update(f"SET {sets}", condition, values, action="take over", returned="ALL_NEW")
         except ConditionFailed:
             return None
         return Run(
@@ -365,7 +367,7 @@ class StateStore:
         expression = "SET #protected = :protection" + (f" REMOVE {', '.join(names)}" if names else "")
         names["#protected"] = PROTECTED + protection.instance_id
         values = {":protection": to_payload(protection)}
-        return self._state(self._update(expression, "", values, names, action="protect a worker"))
+        return self._state(self._update(expression, "", values, names, action="protect a worker", returned="ALL_NEW"))
 
     def end_protection(self, instance_id: str) -> None:
         """End the protection of that worker; no error without one."""
@@ -401,8 +403,8 @@ class StateStore:
 
     def set_hibernate_order(self, order: Order) -> FleetState:
         """Order that the fleet is on or off until order.until; returns the item after the write."""
-        values = {":order": to_payload(order)}
-        return self._state(self._update("SET hibernate_order = :order", "", values, action="order the fleet on or off"))
+        sets, values = "SET hibernate_order = :order", {":order": to_payload(order)}
+        return self._state(self._update(sets, "", values, action="order the fleet on or off", returned="ALL_NEW"))
 
     def load(self) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none."""
@@ -426,12 +428,13 @@ class StateStore:
         action: str,
         condition: str = "",
         other_reason: Callable[[dict[str, Any]], Exception | None] = lambda item: None,
+        returned: str = "NONE",
     ) -> dict[str, Any]:
         """A write of the run that holds the lock. other_reason: of a refused item, when the lease is not the reason."""
         guard = f"{_OURS} AND {condition}" if condition else _OURS
         values = {**values, ":me": run.execution_id, ":fence": run.fence}
         try:
-            return self._update(expression, guard, values, names, action=action)
+            return self._update(expression, guard, values, names, action=action, returned=returned)
         except ConditionFailed as refused:
             item = from_attributes(refused.item)
             raise other_reason(item) or LeaseLostError(_lost(run, item, action)) from None
@@ -460,8 +463,9 @@ class StateStore:
         names: dict[str, str] | None = None,
         *,
         action: str,
-        returned: str = "ALL_NEW",
+        returned: str = "NONE",
     ) -> dict[str, Any]:
+        """The attributes that the write returns: none, or by `returned` the whole item before or after it."""
         request: dict[str, Any] = {
             "TableName": self._table,
             "Key": self._key,

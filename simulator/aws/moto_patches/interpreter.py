@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from simulator.aws.lambdas import LambdaReply
 from simulator.aws.moto_patches import expect, swapped
+from simulator.aws.moto_patches.speed import keep_text
 from simulator.clock import ThreadKilledError, VirtualClock, VirtualEvent, VirtualThread, wait_for_any
 
 PARSER = "moto.stepfunctions.parser."
@@ -248,6 +249,7 @@ class Interpreter:
 
         def invoke(parameters: dict[str, Any], region: str, state_credentials: Any) -> dict[str, Any]:
             reply = self._invoke(parameters["FunctionName"], parameters["Payload"], self._state)
+            keep_text(reply.payload, reply.text)
             answer: dict[str, Any] = {"StatusCode": 200, "Payload": reply.payload}
             if reply.function_error:
                 answer["FunctionError"] = reply.function_error

@@ -97,17 +97,22 @@ own, so that payloads are shared; the context object, which changes, is copied.
 """
 
 
-def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
-    """The input of a state is the output of the one before, and each event of both has it as JSON."""
-    texts: dict[Any, tuple[Any, str]] = {}
+_texts: dict[Any, tuple[Any, str]] = {}
+"""By a payload's id and the separators: its text, and the payload itself, so that no other gets its id."""
 
-    def text_of(value: Any, **options: Any) -> str:
-        key = (id(value), options["separators"])
-        if key not in texts:
-            if len(texts) >= TEXTS_KEPT:
-                texts.clear()
-            texts[key] = value, dump(value, **options)  # with the value, so that no other gets its id
-        return texts[key][1]
+
+def keep_text(payload: Any, text: str, separators: Any = None) -> str:
+    """The text of a payload, which is asked for again: a state's input is the output of the one before."""
+    if len(_texts) >= TEXTS_KEPT:
+        _texts.clear()
+    _texts[id(payload), separators] = payload, text
+    return text
+
+
+def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
+    def text_of(value: Any, *, separators: Any, **options: Any) -> str:
+        known = _texts.get((id(value), separators))
+        return known[1] if known else keep_text(value, dump(value, separators=separators, **options), separators)
 
     return text_of
 

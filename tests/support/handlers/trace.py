@@ -111,7 +111,8 @@ def _proofs(fleet: Bench, trace: Trace, lost_before: int, dropped: Collection[in
         if number == lost_before:
             take_lease(fleet)
         if number in dropped:
-            return store._update(expression, condition, values, names, action=action)
+            returned = more.get("returned", "NONE")
+            return store._update(expression, condition, values, names, action=action, returned=returned)
         answer = write(store, run, expression, values, names, action=action, condition=condition, **more)
         trace.add("proof", action)
         return answer
