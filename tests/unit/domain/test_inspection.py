@@ -44,6 +44,13 @@ def test_every_field_of_a_line_is_read() -> None:
     assert [(b.pod, b.letter, b.detail) for b in node.blockers] == [("shop/db-0", "s", ""), ("shop/web-1", "p", "web")]
 
 
+def test_a_zone_that_the_answer_does_not_name_makes_it_unreadable() -> None:
+    assert parse_inspection(whole(LINE)).nodes[0].zone == "us-east-1b"
+    found = parse_inspection(whole(LINE.replace(" = 1 ", " = 2 ")))
+    assert not found.known
+    assert found.detail.endswith("a worker's line names zone number 2, expected a number under 2")
+
+
 def test_dashes_mean_none() -> None:
     node = parse_inspection(whole(f"w - {A} 0 - 0 0/0/0/0 0/0/0/0/0 - - - - 0/0 -")).nodes[0]
     assert (node.instance_id, node.disruptions_allowed, node.cordoned_by, node.protected_by, node.blockers) == (

@@ -217,11 +217,11 @@ def _spans_at(windows: tuple[DailyWindow, ...], timezone: str, at: int) -> tuple
 def _spans(windows: tuple[DailyWindow, ...], timezone: str, today: date) -> tuple[tuple[int, int], ...]:
     """Start and end of every window that may be open at some time of this local day.
 
-    Where the clock jumps, a start and an end are at the first possible time: the fleet is on early, never late.
+    Where the clock jumps, a start and an end are at the first possible time: the fleet is on early, never late. A
+    window inside the jump ends when it starts, or before.
     """
     days = (today - timedelta(days=1), today, today + timedelta(days=1))
-    found = (_span(w, timezone, day) for w in windows for day in days if w.starts_on(day))
-    return tuple((first, past) for first, past in found if first < past)
+    return tuple(_span(w, timezone, day) for w in windows for day in days if w.starts_on(day))
 
 
 def _span(window: DailyWindow, timezone: str, day: date) -> tuple[int, int]:

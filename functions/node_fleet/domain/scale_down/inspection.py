@@ -218,8 +218,11 @@ def _numbers(word: str, count: int) -> list[int]:
 
 
 def _node(row: list[str], zones: list[str]) -> InspectedNode:
-    if len(row) != _FIELDS_OF_A_WORKER or _number(row[3]) >= len(zones):
+    if len(row) != _FIELDS_OF_A_WORKER:
         raise UnreadableAnswerError(f"a worker's line has {len(row)} fields, expected {_FIELDS_OF_A_WORKER}")
+    zone = _number(row[3])
+    if zone >= len(zones):
+        raise UnreadableAnswerError(f"a worker's line names zone number {zone}, expected a number under {len(zones)}")
     instance = row[1] if _INSTANCE_ID.match(row[1]) else ""
     movable, daemons, mirrors, finished = _numbers(row[6], 4)
     cpu, cpu_offered, memory, memory_offered, pods_offered = _numbers(row[7], 5)
@@ -227,7 +230,7 @@ def _node(row: list[str], zones: list[str]) -> InspectedNode:
     return InspectedNode(
         instance_id=instance,
         node_name=instance if row[2] == "=" else row[2],
-        zone=zones[int(row[3])],
+        zone=zones[zone],
         ready="R" in row[4],
         cordoned="C" in row[4],
         server="S" in row[4],
