@@ -38,7 +38,8 @@ K3S_CHECKSUM = hashlib.sha256(K3S_BINARY.encode()).hexdigest()
 NO_ANSWER = Reply(exit=28, stderr="curl: (28) Connection timed out\n")
 DENIED = Reply(exit=254, stderr="AccessDeniedException\n")
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Booted = subprocess.CompletedProcess[str]
+Run = Callable[..., Booted]
 
 
 def boot_unit(root: Path) -> configparser.RawConfigParser:

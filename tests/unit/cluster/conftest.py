@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from tests.support.server_bootstrap import (
     K3S_CHECKSUM,
     PASSWORD,
     VALUES,
+    Booted,
     Run,
     boot_unit,
 )
 from tests.support.stub_commands import SESSION, Reply, Stubs
 
 CLUSTER = Path(__file__).resolve().parents[3] / "cluster"
+USER_DATA = f"{SESSION}latest/user-data$"
 
 
 @pytest.fixture(scope="session")
@@ -33,20 +36,20 @@ def cluster() -> Path:
     return CLUSTER
 
 
+def fill(template: Path, values: dict[str, str], folder: Path) -> Path:
+    """Fills a user data file as the deployment does: plain text replacement, nothing else."""
+    text = read_script(template)
+    for name, value in values.items():
+        assert f"${{{name}}}" in text, f"{template.name} has no placeholder {name}"
+        text = text.replace(f"${{{name}}}", value)
+    target = folder / "user_data.sh"
+    target.write_text(text)
+    return target
+
+
 @pytest.fixture
 def filled(tmp_path: Path) -> Callable[[Path, dict[str, str]], Path]:
-    """Fills a user data file as the deployment does: plain text replacement, nothing else."""
-
-    def fill(template: Path, values: dict[str, str]) -> Path:
-        text = read_script(template)
-        for name, value in values.items():
-            assert f"${{{name}}}" in text, f"{template.name} has no placeholder {name}"
-            text = text.replace(f"${{{name}}}", value)
-        target = tmp_path / "user_data.sh"
-        target.write_text(text)
-        return target
-
-    return fill
+    return lambda template, values: fill(template, values, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -71,19 +74,17 @@ def dashboards(tmp_path_factory: pytest.TempPathFactory, cluster: Path) -> Path:
     return target
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
+def new_machine(folder: Path) -> Path:
     """A machine on which K3s, once started, has written the agents' token."""
-    token = tmp_path / "root/var/lib/rancher/k3s/server/agent-token"
+    token = folder / "root/var/lib/rancher/k3s/server/agent-token"
     token.parent.mkdir(parents=True)
     token.write_text(AGENT_TOKEN + "\n")
-    return tmp_path / "root"
+    return folder / "root"
 
 
-@pytest.fixture
-def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
+def working_stubs(folder: Path, bundle: Path, dashboards: Path) -> Stubs:
     commands = ("curl", "aws", "systemctl", "sleep", "uname", "kubectl")
-    stubs = Stubs(tmp_path / "stubs", commands)
+    stubs = Stubs(folder / "stubs", commands)
     stubs.on("uname", "-m", "x86_64\n")
     stubs.on("systemctl", "")
     stubs.on_metadata(
@@ -106,21 +107,48 @@ def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
     return stubs
 
 
-@pytest.fixture
-def run(stubs: Stubs, root: Path, cluster: Path, filled: Callable[[Path, dict[str, str]], Path]) -> Run:
-    def start(**changed: str) -> subprocess.CompletedProcess[str]:
-        script = filled(cluster / "server/user_data.sh", {**VALUES, **changed})
-        stubs.on("curl", f"{SESSION}latest/user-data$", script.read_text())
-        return stubs.run(script, {"NODE_FLEET_ROOT": str(root)})
+def boot(stubs: Stubs, root: Path, folder: Path, **changed: str) -> Booted:
+    script = fill(CLUSTER / "server/user_data.sh", {**VALUES, **changed}, folder)
+    stubs.on("curl", USER_DATA, script.read_text())
+    return stubs.run(script, {"NODE_FLEET_ROOT": str(root)})
 
-    return start
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return new_machine(tmp_path)
+
+
+@pytest.fixture
+def stubs(tmp_path: Path, bundle: Path, dashboards: Path) -> Stubs:
+    return working_stubs(tmp_path, bundle, dashboards)
+
+
+@pytest.fixture
+def run(stubs: Stubs, root: Path, tmp_path: Path) -> Run:
+    return partial(boot, stubs, root, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def first_boot(tmp_path_factory: pytest.TempPathFactory, bundle: Path, dashboards: Path) -> tuple[Path, Booted]:
+    folder = tmp_path_factory.mktemp("first-boot")
+    return folder, boot(working_stubs(folder, bundle, dashboards), new_machine(folder), folder)
+
+
+@pytest.fixture
+def booted(first_boot: tuple[Path, Booted], stubs: Stubs, root: Path) -> Booted:
+    """What `run()` returns where everything works; `stubs` and `root` are as it leaves them, in copies of one run."""
+    folder, result = first_boot
+    stubs.on("curl", USER_DATA, (folder / "user_data.sh").read_text())
+    for source, target in ((folder / "stubs", stubs.home), (folder / "root", root)):
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+    return result
 
 
 @pytest.fixture
 def repeat(stubs: Stubs, root: Path) -> Run:
     """Runs the boot unit as systemd does: its command in its environment."""
 
-    def start() -> subprocess.CompletedProcess[str]:
+    def start() -> Booted:
         unit = boot_unit(root)
         command = unit.get("Service", "ExecStart").split()
         assert command[0] == "/bin/bash"

@@ -25,6 +25,7 @@ from tests.support.server_bootstrap import (
     INSTANCE,
     PASSWORD,
     VALUES,
+    Booted,
     Run,
     failure_tag,
     k3s_config,
@@ -35,9 +36,10 @@ from tests.support.stub_commands import Reply, Stubs
 pytestmark = pytest.mark.sampled(10)  # with --all, every one
 
 
-def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(run: Run, stubs: Stubs, root: Path) -> None:
-    result = run()
-    assert result.returncode == 0, result.stderr
+def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(
+    booted: Booted, stubs: Stubs, root: Path
+) -> None:
+    assert booted.returncode == 0, booted.stderr
     assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
     manifests = {p.name for p in (root / "var/lib/rancher/k3s/server/manifests").iterdir()}
     assert manifests == {
@@ -53,8 +55,7 @@ def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(run: Ru
     assert not failure_tag(stubs)
 
 
-def test_the_token_is_published_after_everything_else(run: Run, stubs: Stubs) -> None:
-    run()
+def test_the_token_is_published_after_everything_else(booted: Booted, stubs: Stubs) -> None:
     calls = stubs.calls()
     published = next(n for n, call in enumerate(calls) if "put-secret-value" in call)
     bound = [n for n, call in enumerate(calls) if call[0] == "kubectl" and "patch" in call]
@@ -62,8 +63,7 @@ def test_the_token_is_published_after_everything_else(run: Run, stubs: Stubs) ->
     assert not [call for call in calls[published:] if call[0] == "kubectl"]
 
 
-def test_the_server_keeps_workloads_off_and_its_add_ons_on_itself(run: Run, stubs: Stubs, root: Path) -> None:
-    run()
+def test_the_server_keeps_workloads_off_and_its_add_ons_on_itself(booted: Booted, stubs: Stubs, root: Path) -> None:
     config = k3s_config(root)
     assert config["node-name"] == INSTANCE
     assert config["node-taint"] == ["node-role.kubernetes.io/control-plane=true:NoSchedule"]
@@ -78,17 +78,15 @@ def test_the_server_keeps_workloads_off_and_its_add_ons_on_itself(run: Run, stub
     assert isinstance(labels, list) and "svccontroller.k3s.cattle.io/enablelb=true" in labels
 
 
-def test_no_secret_stands_in_a_log_a_command_line_or_a_manifest(run: Run, stubs: Stubs, root: Path) -> None:
-    result = run()
+def test_no_secret_stands_in_a_log_a_command_line_or_a_manifest(booted: Booted, stubs: Stubs, root: Path) -> None:
     manifests = (root / "var/lib/rancher/k3s/server/manifests").iterdir()
-    shown = result.stdout + result.stderr + "".join(p.read_text() for p in manifests)
+    shown = booted.stdout + booted.stderr + "".join(p.read_text() for p in manifests)
     for secret in ("agentSecretPart", PASSWORD):
         assert secret not in shown
         assert not stubs.calls(match=secret)
 
 
-def test_manifests_carry_no_unfilled_placeholder(run: Run, root: Path) -> None:
-    run()
+def test_manifests_carry_no_unfilled_placeholder(booted: Booted, root: Path) -> None:
     for manifest in (root / "var/lib/rancher/k3s/server/manifests").iterdir():
         assert "${" not in manifest.read_text(), manifest.name
 
@@ -142,8 +140,7 @@ def test_a_second_run_stores_nothing_when_the_token_is_current(run: Run, stubs: 
     assert not stubs.calls("aws", "put-secret-value")
 
 
-def test_a_second_run_keeps_the_agents_token_and_the_configuration_hash(run: Run, root: Path) -> None:
-    run()
+def test_a_second_run_keeps_the_agents_token_and_the_configuration_hash(booted: Booted, run: Run, root: Path) -> None:
     token = (root / "etc/rancher/k3s/agent-token").read_text()
     manifest = root / "var/lib/rancher/k3s/server/manifests/node-fleet-prometheus.yaml"
     first = manifest.read_text()
@@ -153,22 +150,21 @@ def test_a_second_run_keeps_the_agents_token_and_the_configuration_hash(run: Run
 
 
 @pytest.mark.parametrize("version", ["v1.35.5+k3s1", "v1.34.1+k3s1", "v1.36.2+k3s1"])
-def test_a_later_run_never_changes_the_version_of_an_installed_k3s(run: Run, stubs: Stubs, version: str) -> None:
-    run()
+def test_a_later_run_never_changes_the_version_of_an_installed_k3s(
+    booted: Booted, run: Run, stubs: Stubs, version: str
+) -> None:
     stubs.on("kubectl", "--version", f"k3s version {version} (abc)\n")
     assert run().returncode == 0
     assert len(stubs.calls("curl", "k3s-io.*/k3s$")) == 1
 
 
-def test_a_binary_that_does_not_run_is_replaced(run: Run, stubs: Stubs) -> None:
-    run()
+def test_a_binary_that_does_not_run_is_replaced(booted: Booted, run: Run, stubs: Stubs) -> None:
     stubs.on("kubectl", "--version", Reply(exit=126))
     assert run().returncode == 0
     assert len(stubs.calls("curl", "k3s-io.*/k3s$")) == 2
 
 
-def test_an_installed_k3s_needs_no_parameter(run: Run, stubs: Stubs) -> None:
-    run()
+def test_an_installed_k3s_needs_no_parameter(booted: Booted, run: Run, stubs: Stubs) -> None:
     stubs.on("aws", "ssm get-parameter .*/k3s ", DENIED)
     assert run().returncode == 0
 
@@ -196,9 +192,9 @@ def test_a_rebuilt_server_replaces_the_old_token(run: Run, stubs: Stubs, stored:
 
 
 def test_flux_is_installed_only_when_a_repository_is_given(
-    run: Run, stubs: Stubs, bundle: Path, tmp_path: Path
+    booted: Booted, run: Run, stubs: Stubs, bundle: Path, tmp_path: Path
 ) -> None:
-    assert run().returncode == 0
+    assert booted.returncode == 0
     assert not stubs.calls("curl", "fluxcd")
     manifest = "kind: Fake\n"
     stubs.on("curl", "fluxcd.*install.yaml$", manifest)
@@ -251,9 +247,9 @@ def test_the_header_lists_exactly_the_placeholders(cluster: Path) -> None:
 
 
 def test_the_metrics_of_node_fleet_are_a_service_without_rights_on_the_machine(
-    run: Run, stubs: Stubs, root: Path, cluster: Path
+    booted: Booted, stubs: Stubs, root: Path, cluster: Path
 ) -> None:
-    assert run().returncode == 0
+    assert booted.returncode == 0
     unit = (root / "etc/systemd/system/node-fleet-metrics.service").read_text()
     assert f"AWS_REGION=ap-southeast-1 STATE_TABLE=k3s-autoscaler-state CLUSTER_ID={VALUES['CLUSTER_ID']}\n" in unit
     assert {"DynamicUser=yes", "ProtectSystem=strict", "NoNewPrivileges=yes"} <= set(unit.splitlines())

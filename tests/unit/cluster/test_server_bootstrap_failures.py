@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server_bootstrap import AGENT_TOKEN, DENIED, NO_ANSWER, Run, boot_unit, failure_tag
+from tests.support.server_bootstrap import AGENT_TOKEN, DENIED, NO_ANSWER, Booted, Run, boot_unit, failure_tag
 from tests.support.stub_commands import Reply, Stubs
 
 pytestmark = pytest.mark.sampled(10)  # with --all, every one
@@ -66,13 +66,12 @@ def test_systemd_repeats_a_failed_first_bootstrap_until_one_succeeds(
     assert (stubs.home / "stored-token").read_text() == AGENT_TOKEN
 
 
-def test_a_first_bootstrap_that_succeeds_is_not_repeated(run: Run, stubs: Stubs) -> None:
-    assert run().returncode == 0
+def test_a_first_bootstrap_that_succeeds_is_not_repeated(booted: Booted, stubs: Stubs) -> None:
+    assert booted.returncode == 0
     assert not stubs.calls("systemctl", "start .*node-fleet-bootstrap")
 
 
-def test_systemd_accepts_the_boot_unit(run: Run, root: Path) -> None:
-    run()
+def test_systemd_accepts_the_boot_unit(booted: Booted, root: Path) -> None:
     verifier = shutil.which("systemd-analyze")
     if verifier is None:
         pytest.skip("systemd-analyze is not on this machine")
@@ -81,8 +80,7 @@ def test_systemd_accepts_the_boot_unit(run: Run, root: Path) -> None:
     assert "node-fleet-bootstrap.service" not in result.stderr, result.stderr
 
 
-def test_a_run_without_a_change_leaves_k3s_running(run: Run, repeat: Run, stubs: Stubs) -> None:
-    run()
+def test_a_run_without_a_change_leaves_k3s_running(booted: Booted, repeat: Run, stubs: Stubs) -> None:
     assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
     assert repeat().returncode == 0
     assert len(stubs.calls("systemctl", "restart --no-block k3s$")) == 1
@@ -90,9 +88,9 @@ def test_a_run_without_a_change_leaves_k3s_running(run: Run, repeat: Run, stubs:
 
 
 def test_a_failed_download_keeps_the_earlier_bundle(
-    run: Run, repeat: Run, stubs: Stubs, cluster: Path, root: Path
+    booted: Booted, repeat: Run, stubs: Stubs, cluster: Path, root: Path
 ) -> None:
-    assert run().returncode == 0
+    assert booted.returncode == 0
     stubs.on("aws", "s3 cp", Reply(copy=str(cluster / "versions.env")))
     assert repeat().returncode != 0
     assert (root / "opt/node-fleet/cluster/server/install.sh").exists()
@@ -168,9 +166,8 @@ def test_dashboards_that_cannot_be_fetched_are_reported(run: Run, stubs: Stubs, 
 
 
 def test_a_changed_dashboard_restarts_grafana_and_leaves_k3s_running(
-    run: Run, repeat: Run, stubs: Stubs, root: Path, tmp_path: Path
+    booted: Booted, repeat: Run, stubs: Stubs, root: Path, tmp_path: Path
 ) -> None:
-    run()
     manifests = root / "var/lib/rancher/k3s/server/manifests"
     before = {manifest.name: manifest.read_text() for manifest in manifests.iterdir()}
     changed = tmp_path / "changed.zip"

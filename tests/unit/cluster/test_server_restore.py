@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from tests.support.documented_commands import commands_of
-from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, Run, failure_tag, k3s_config
+from tests.support.server_bootstrap import AGENT_TOKEN, INSTANCE, Booted, Run, failure_tag, k3s_config
 from tests.support.stub_commands import SESSION, Stubs
 
 pytestmark = pytest.mark.sampled(2)  # with --all, every one
@@ -29,9 +29,9 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def snapshot(run: Run, root: Path, tmp_path: Path) -> Path:
+def snapshot(booted: Booted, root: Path, tmp_path: Path) -> Path:
     """A copy of the volume of a server that has run for some time."""
-    assert run().returncode == 0
+    assert booted.returncode == 0
     for name, text in {
         "db/state.db": "SQLite format 3",
         "db/state.db-wal": "not yet merged",
