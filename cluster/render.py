@@ -44,9 +44,11 @@ def render_folder(source: Path, target: Path, values: Mapping[str, str]) -> None
 
 
 def main(arguments: list[str]) -> int:
-    """render.py SOURCE_FOLDER TARGET_FOLDER"""
+    """render.py TARGET_FOLDER SOURCE_FOLDER...: each source becomes a folder of its name in the target."""
+    target, *sources = map(Path, arguments)
     try:
-        render_folder(Path(arguments[0]), Path(arguments[1]), os.environ)
+        for source in sources:
+            render_folder(source, target / source.name, os.environ)
     except RenderError as error:
         print(error, file=sys.stderr)
         return 1

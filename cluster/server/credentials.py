@@ -1,4 +1,4 @@
-"""Converts the secret {"username", "password"} into the web file of Prometheus (bcrypt) and two plain files.
+"""Converts the secret {"username", "password"} into two plain files, and into the web file of Prometheus (bcrypt).
 
 It runs on the server with the standard library; libcrypt of the system provides bcrypt. It must not print the password,
 and it writes files that only root can read.
@@ -7,7 +7,6 @@ and it writes files that only root can read.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import json
 import os
 import sys
@@ -40,12 +39,11 @@ def read_secret(text: str) -> tuple[str, str]:
 
 def system_libcrypt() -> ctypes.CDLL:
     """The C library's password hashing; its file name differs between distributions."""
-    for name in (ctypes.util.find_library("crypt"), "libcrypt.so.2", "libcrypt.so.1"):
-        if name:
-            try:
-                return ctypes.CDLL(name)
-            except OSError:
-                continue
+    for name in ("libcrypt.so.2", "libcrypt.so.1"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
     raise CredentialsError("no libcrypt on this machine; install libxcrypt")
 
 
@@ -69,18 +67,19 @@ def write_private(path: Path, text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """credentials.py SECRET_FILE FOLDER"""
-    secret_file, folder = Path(arguments[0]), Path(arguments[1])
+    """credentials.py SECRET_FILE FOLDER [WEB_FILE]: the web file is the name of a third file in the folder."""
+    secret_file, folder, web_files = Path(arguments[0]), Path(arguments[1]), arguments[2:]
     try:
         username, password = read_secret(secret_file.read_text())
-        web = f'basic_auth_users:\n  {username}: "{bcrypt_hash(password)}"\n'
+        files = {"username": username, "password": password}
+        for name in web_files:
+            files[name] = f'basic_auth_users:\n  {username}: "{bcrypt_hash(password)}"\n'
     except CredentialsError as error:
         print(error, file=sys.stderr)
         return 1
     folder.mkdir(parents=True, exist_ok=True)
-    write_private(folder / "web.yml", web)
-    write_private(folder / "username", username)
-    write_private(folder / "password", password)
+    for name, text in files.items():
+        write_private(folder / name, text)
     return 0
 
 

@@ -10,13 +10,13 @@ MANIFESTS="$NODE_FLEET_ROOT/var/lib/rancher/k3s/server/manifests"
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
 
-# fetch_credentials SECRET PROGRAM: username and password of the program, in the folder $WORK/PROGRAM.
+# fetch_credentials SECRET PROGRAM [WEB_FILE]: username and password of the program, in the folder $WORK/PROGRAM.
 fetch_credentials() {
   local attempt secret="$1" program="$2"
   for ((attempt = 1; attempt <= 12; attempt++)); do
     if aws secretsmanager get-secret-value --region "$AWS_REGION" --secret-id "$secret" \
       --query SecretString --output text >"$WORK/$program.json" &&
-      python3 "$BUNDLE/server/credentials.py" "$WORK/$program.json" "$WORK/$program"; then
+      python3 "$BUNDLE/server/credentials.py" "$WORK/$program.json" "$WORK/$program" "${@:3}"; then
       return 0
     fi
     sleep 10
@@ -61,16 +61,14 @@ config_hash() {
 }
 
 apply "$BUNDLE/monitoring/manifests/00-namespace.yaml"
-fetch_credentials "$PROMETHEUS_SECRET_ID" prometheus
+fetch_credentials "$PROMETHEUS_SECRET_ID" prometheus web.yml
 fetch_credentials "$GRAFANA_SECRET_ID" grafana
 fetch_dashboards
-for part in prometheus alertmanager grafana; do
-  python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/$part" "$WORK/rendered/$part"
-done
+python3 "$BUNDLE/render.py" "$WORK/rendered" "$BUNDLE"/monitoring/{prometheus,alertmanager,grafana}
 CONFIG_HASH="$(config_hash)"
 DASHBOARDS_HASH="$(cat "$WORK"/dashboards/*.json | sha256sum | cut -c1-16)"
 export CONFIG_HASH DASHBOARDS_HASH
-python3 "$BUNDLE/render.py" "$BUNDLE/monitoring/manifests" "$WORK/rendered/manifests"
+python3 "$BUNDLE/render.py" "$WORK/rendered" "$BUNDLE/monitoring/manifests"
 
 put secret prometheus-web "$WORK/prometheus/web.yml"
 put secret prometheus-auth "$WORK/prometheus/username" "$WORK/prometheus/password"
@@ -81,7 +79,7 @@ put configmap grafana-provisioning "$WORK/rendered/grafana"
 put configmap grafana-dashboards "$WORK/dashboards"
 mkdir -p "$MANIFESTS"
 for manifest in "$WORK"/rendered/manifests/*.yaml; do
-  install -m 0600 "$manifest" "$MANIFESTS/node-fleet-$(basename "$manifest")"
+  install -m 0600 "$manifest" "$MANIFESTS/node-fleet-${manifest##*/}"
 done
 
 # The manifest of Flux gets every right in the cluster, so it is applied only if it is the pinned file.
@@ -98,7 +96,7 @@ fetch_flux() {
 }
 
 if [ -n "$FLUX_GIT_URL" ]; then
-  python3 "$BUNDLE/render.py" "$BUNDLE/demo/flux" "$WORK/rendered/flux"
+  python3 "$BUNDLE/render.py" "$WORK/rendered" "$BUNDLE/demo/flux"
   fetch_flux
   kubectl apply --server-side --force-conflicts --field-manager=flux-install -f "$WORK/flux-install.yaml" >/dev/null
   kubectl wait --for=condition=Established --timeout=120s \

@@ -46,7 +46,7 @@ def web_file(tmp_path: Path) -> Path:
     """The web file as the server's bootstrap makes it from the secret."""
     secret = tmp_path / "secret.json"
     secret.write_text(json.dumps({"username": "prometheus", "password": PASSWORD}))
-    check(sys.executable, str(CLUSTER / "server/credentials.py"), str(secret), str(tmp_path / "credentials"))
+    check(sys.executable, str(CLUSTER / "server/credentials.py"), str(secret), str(tmp_path / "credentials"), "web.yml")
     return tmp_path / "credentials/web.yml"
 
 

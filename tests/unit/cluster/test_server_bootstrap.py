@@ -211,7 +211,7 @@ def test_flux_is_installed_only_when_a_repository_is_given(
 def test_the_web_file_holds_the_password_as_bcrypt(cluster: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text(json.dumps({"username": "prometheus", "password": PASSWORD}))
-    command = ["python3", str(cluster / "server/credentials.py"), str(secret), str(tmp_path / "out")]
+    command = ["python3", str(cluster / "server/credentials.py"), str(secret), str(tmp_path / "out"), "web.yml"]
     subprocess.run(command, check=True)
     web = yaml.safe_load((tmp_path / "out/web.yml").read_text())
     assert bcrypt.checkpw(PASSWORD.encode(), web["basic_auth_users"]["prometheus"].encode())
