@@ -41,6 +41,7 @@ for words in json.load(sys.stdin):
         refused[" ".join(words)] = said.getvalue()[-300:]
 json.dump(refused, sys.stdout)
 """
+NODE_FLEET = typer.main.get_command(app)
 PASSED_ON = ("synth", "test", "bench")
 
 
@@ -62,8 +63,7 @@ def refused_by_aws(commands: tuple[Arguments, ...], folder: Path) -> dict[str, s
 def refusal_of_node_fleet(words: Arguments) -> str:
     """Why the command line refuses the words; a command without arguments is only named."""
     name, *rest = words
-    group = typer.main.get_command(app)
-    command = group.commands.get(name)  # type: ignore[attr-defined]
+    command = NODE_FLEET.commands.get(name)  # type: ignore[attr-defined]
     if command is None:
         return f"no command {name}"
     if name in PASSED_ON or not rest:
