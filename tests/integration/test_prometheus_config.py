@@ -27,7 +27,7 @@ from tests.support.real_servers import (
 )
 
 PASSWORD = "correct-horse"
-RULE_TESTS = Path(__file__).resolve().parents[1] / "unit/cluster/rules_test.yml"
+RULE_TESTS = sorted((Path(__file__).resolve().parents[1] / "unit/cluster").glob("*_test.yml"))
 
 
 def check(*command: str) -> None:
@@ -62,16 +62,23 @@ def test_promtool_accepts_the_web_file_of_the_bootstrap(web_file: Path) -> None:
 
 
 def test_the_alert_rules_pass_their_promtool_tests() -> None:
-    check(tool("promtool"), "test", "rules", str(RULE_TESTS))
+    check(tool("promtool"), "test", "rules", *map(str, RULE_TESTS))
 
 
 def test_every_alert_rule_has_a_promtool_test_in_which_it_fires_and_one_in_which_it_does_not() -> None:
-    tested: dict[str, set[bool]] = {}
-    for case in yaml.safe_load(RULE_TESTS.read_text())["tests"]:
-        for one in case.get("alert_rule_test", []):
-            tested.setdefault(one["alertname"], set()).add(bool(one["exp_alerts"]))
-    rules = yaml.safe_load((CLUSTER / "monitoring/prometheus/rules.yml").read_text())["groups"]
-    assert tested == {rule["alert"]: {True, False} for group in rules for rule in group["rules"]}
+    """Each test evaluates the rule as often as Prometheus does."""
+    tested: dict[tuple[str, str], set[bool]] = {}
+    for file in RULE_TESTS:
+        tests = yaml.safe_load(file.read_text())
+        for case in tests["tests"]:
+            for one in case.get("alert_rule_test", []):
+                rule = one["alertname"], tests["evaluation_interval"]
+                tested.setdefault(rule, set()).add(bool(one["exp_alerts"]))
+    ordinary = rendered("monitoring/prometheus/prometheus.yml")["global"]["evaluation_interval"]
+    groups = yaml.safe_load((CLUSTER / "monitoring/prometheus/rules.yml").read_text())["groups"]
+    assert tested == {
+        (rule["alert"], group.get("interval", ordinary)): {True, False} for group in groups for rule in group["rules"]
+    }
 
 
 def test_amtool_accepts_the_alertmanager_configuration(tmp_path: Path) -> None:
