@@ -15,15 +15,14 @@ from pathlib import Path
 
 UNIT, RECORD = "\x1f", "\x1e"
 PROGRAM = r"""#!/bin/bash
-name="${0##*/}" line="$*" rule="" count=0 text=""
+name="${0##*/}" line="$*" rule="" count=0
 printf -v call '%s\x1f' "$name" "$@"
 printf '%s\x1e' "$call" >>"$STUB_HOME/calls"
 . "$STUB_HOME/rules.bash"
 if [ -z "$rule" ]; then echo "stub: nothing prepared for: $name $line" >&2; exit 1; fi
 if [ -e "$STUB_HOME/seen-$rule" ]; then read -r count <"$STUB_HOME/seen-$rule"; fi
 echo $((count + 1)) >"$STUB_HOME/seen-$rule"
-reply="$STUB_HOME/reply-$rule-$((count < last ? count : last))"
-. "$reply"
+. "$STUB_HOME/replies-$rule"
 for argument in "$@"; do
   file="${argument#file://}"
   if [ -n "$keeps" ] && [ "$file" != "$argument" ]; then cat "$file" >"$STUB_HOME/$keeps"; fi
@@ -36,12 +35,10 @@ for argument in "$@"; do
   previous="$argument"
 done
 if [ -n "$run" ]; then exec "$run" "$@"; fi
-IFS= read -r -d '' text <"$reply.out"
-if [ "$code" = 0 ] && [ -n "$output" ]; then printf '%s' "$text" >"$output"
+if [ "$code" = 0 ] && [ -n "$output" ]; then printf '%s' "$out" >"$output"
 elif [ "$code" = 0 ] && [ -n "$copy" ]; then cp "$copy" "$argument"
-else printf '%s' "$text"; fi
-IFS= read -r -d '' text <"$reply.err"
-printf '%s' "$text" >&2
+else printf '%s' "$out"; fi
+printf '%s' "$err" >&2
 exit "$code"
 """
 # sleep only records.
@@ -126,13 +123,15 @@ class Stubs:
         lines = []
         for number, rule in reversed(list(enumerate(self.rules))):
             lines.append(f"pattern={shlex.quote(rule.match)}")
-            found = f"rule={number} last={len(rule.replies) - 1} keeps={shlex.quote(rule.keeps)}"
+            found = f"rule={number} keeps={shlex.quote(rule.keeps)}"
             lines.append(f'[[ -z $rule && $name == {rule.command} && "$line" =~ $pattern ]] && {found}')
-            for index, reply in enumerate(rule.replies):
-                self._write_reply(self.home / f"reply-{number}-{index}", reply)
+            cases = [*range(len(rule.replies) - 1), "*"]
+            replies = [f"{case}) {_values(reply)} ;;" for case, reply in zip(cases, rule.replies, strict=True)]
+            (self.home / f"replies-{number}").write_text("\n".join(("case $count in", *replies, "esac\n")))
         (self.home / "rules.bash").write_text("\n".join(lines) + "\n")
 
-    def _write_reply(self, file: Path, reply: Reply) -> None:
-        file.write_text(f"code={reply.exit} copy={shlex.quote(reply.copy)} run={shlex.quote(reply.run)}\n")
-        Path(f"{file}.out").write_text(reply.stdout)
-        Path(f"{file}.err").write_text(reply.stderr)
+
+def _values(reply: Reply) -> str:
+    """The reply as variables of the stub."""
+    values = {"code": reply.exit, "out": reply.stdout, "err": reply.stderr, "copy": reply.copy, "run": reply.run}
+    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in values.items())
