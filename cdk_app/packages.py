@@ -6,11 +6,11 @@ The hashes follow the content, so a second synth gives the same bytes and builds
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from cdk_app.workflow import ROOT
@@ -23,6 +23,7 @@ PLATFORM = "manylinux2014_aarch64"
 NOT_SHIPPED = ("**/__pycache__", "**/*.pyc", "**/.mypy_cache", "**/.ruff_cache")
 # Files that Lambda never reads.
 NOT_IN_LAYER = ("*.dist-info/RECORD", "bin", "**/__pycache__", "**/tests")
+_CHANGED_AT = (1980, 1, 1, 0, 0, 0)
 
 
 class PackagingError(Exception):
@@ -35,19 +36,30 @@ def layer_hash() -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def layer_folder() -> Path:
-    """The layer's unpacked folder, built by pip unless it exists for these pins.
+def layer_file() -> Path:
+    """The layer's zip file, built by pip unless it exists for these pins.
 
     Raises:
         PackagingError: pip could not get the pinned packages.
     """
-    folder = CACHE / "layers" / layer_hash()
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as building:
-            _install(Path(building) / "python")
-            _publish(Path(building), folder)
-    return folder
+    file = CACHE / "layers" / f"{layer_hash()}.zip"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as building:
+            layer, packed = Path(building) / "layer", Path(building) / file.name
+            _install(layer / "python")
+            pack(layer, packed)
+            packed.replace(file)
+    return file
+
+
+def pack(folder: Path, target: Path) -> None:
+    """The folder as a zip file whose bytes depend on its files only."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _CHANGED_AT)
+            entry.external_attr = (0o755 if path.stat().st_mode & 0o111 else 0o644) << 16
+            packed.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def _install(target: Path) -> None:
@@ -61,15 +73,3 @@ def _install(target: Path) -> None:
     for pattern in NOT_IN_LAYER:
         for path in target.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _publish(building: Path, folder: Path) -> None:
-    """Several synths can build at once; the folder of the first one stays."""
-    finished = building / "layer"
-    finished.mkdir()
-    (building / "python").rename(finished / "python")
-    try:
-        os.rename(finished, folder)  # noqa: PTH104  (os.rename names the system call whose error is handled)
-    except OSError:
-        if not folder.exists():
-            raise

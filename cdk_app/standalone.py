@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from cdk_app.packages import pack
 
 CONTEXT_KEY = "standalone"
 """True in the context of a synthesis whose stacks are standalone."""
@@ -19,7 +19,6 @@ BUCKET = "AssetBucket"
 PREFIX = "node-fleet/"
 ORDER = ("network", "cluster", "autoscaler", "observability")
 """The kinds of stacks, in the order in which they are created."""
-_CHANGED_AT = (1980, 1, 1, 0, 0, 0)
 
 
 def write(synthesised: Path, out: Path) -> list[Path]:
@@ -31,8 +30,8 @@ def write(synthesised: Path, out: Path) -> list[Path]:
     assets = out / "assets"
     assets.mkdir(parents=True)
     for path in sorted(synthesised.glob("*.assets.json")):
-        for source, name in _files(json.loads(path.read_text(encoding="utf-8"))):
-            _zip(synthesised / source, assets / name)
+        for source, name in _files(path):
+            (pack if source.is_dir() else shutil.copyfile)(source, assets / name)
     templates = []
     for path in synthesised.glob("*.template.json"):
         cluster, _, kind = path.name.removesuffix(".template.json").rpartition("-")
@@ -42,18 +41,10 @@ def write(synthesised: Path, out: Path) -> list[Path]:
     return sorted(templates)
 
 
-def _files(manifest: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """The folder and the name in the bucket of each zip file; the templates are listed too and are left out."""
-    for file in manifest["files"].values():
-        if file["source"]["packaging"] == "zip":
-            (destination,) = file["destinations"].values()
-            yield file["source"]["path"], destination["objectKey"].removeprefix(PREFIX)
-
-
-def _zip(folder: Path, target: Path) -> None:
-    """The folder as a zip file whose bytes depend on its files only."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in sorted(one for one in folder.rglob("*") if one.is_file()):
-            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _CHANGED_AT)
-            entry.external_attr = (0o755 if path.stat().st_mode & 0o111 else 0o644) << 16
-            packed.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+def _files(manifest: Path) -> Iterable[tuple[Path, str]]:
+    """The source and the name in the bucket of each zip file; the templates are listed too and are left out."""
+    for file in json.loads(manifest.read_text(encoding="utf-8"))["files"].values():
+        (destination,) = file["destinations"].values()
+        name = destination["objectKey"].removeprefix(PREFIX)
+        if name.endswith(".zip"):
+            yield manifest.parent / file["source"]["path"], name

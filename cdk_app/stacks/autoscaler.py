@@ -5,7 +5,6 @@ It takes the cluster's facts as given and creates no machine.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import cast
 
 import aws_cdk as cdk
@@ -130,12 +129,13 @@ class AutoscalerStack(cdk.Stack):
         )
 
     def _layer(self) -> lambda_.LayerVersion:
-        folder: Path = packages.layer_folder()
         return lambda_.LayerVersion(
             self,
             "Layer",
             code=lambda_.Code.from_asset(
-                str(folder), asset_hash=packages.layer_hash(), asset_hash_type=cdk.AssetHashType.CUSTOM
+                str(packages.layer_file()),
+                asset_hash=packages.layer_hash(),
+                asset_hash_type=cdk.AssetHashType.CUSTOM,
             ),
             compatible_runtimes=[lambda_.Runtime.PYTHON_3_13],
             compatible_architectures=[lambda_.Architecture.ARM_64],
