@@ -21,10 +21,8 @@ def accept(construct: IConstruct, rule: str, reason: str) -> None:
 
 def accept_wildcards(construct: IConstruct, resources: list[str], reason: str) -> None:
     """Accept the policy resources that contain a wildcard."""
-    for resource in resources:
-        shown = _shown(cdk.Stack.of(construct).resolve(resource))
-        if "*" in shown:
-            accept(construct, f"IAM5[Resource::{shown}]", reason)
+    for resource in (one for one in resources if "*" in one):
+        accept(construct, f"IAM5[Resource::{_shown(cdk.Stack.of(construct).resolve(resource))}]", reason)
 
 
 def _shown(value: Any) -> str:

@@ -133,7 +133,7 @@ class HandlerFunction(Construct):
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"node-fleet: role of {name}",
-            inline_policies={"Own": iam.PolicyDocument(statements=_once(statements))},
+            inline_policies={"Own": iam.PolicyDocument(statements=statements)},
         )
         for grant in grants:
             limit = WILDCARD_LIMITS.get(grant.condition or grant.resource, "")
@@ -154,13 +154,6 @@ def statement(grant: Grant, resources: FleetResources) -> iam.PolicyStatement:
         resources=resources.arns(grant.resource),
         conditions=resources.condition(grant.condition),
     )
-
-
-def _once(statements: list[iam.PolicyStatement]) -> list[iam.PolicyStatement]:
-    seen: dict[str, iam.PolicyStatement] = {}
-    for entry in statements:
-        seen.setdefault(str(entry.to_json()), entry)
-    return list(seen.values())
 
 
 def _log_statement(group: logs.LogGroup) -> iam.PolicyStatement:

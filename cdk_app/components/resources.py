@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import aws_cdk as cdk
@@ -147,7 +147,14 @@ class FleetResources:
 
 def arn(stack: cdk.Stack, service: str, rest: str) -> str:
     """The ARN of a resource in the account and region of the stack."""
-    return f"arn:{stack.partition}:{service}:{stack.region}:{stack.account}:{rest}"
+    partition, region, account = _place(stack)
+    return f"arn:{partition}:{service}:{region}:{account}:{rest}"
+
+
+@cache
+def _place(stack: cdk.Stack) -> tuple[str, str, str]:
+    """Read once: each reading of a property of the stack is a call of the CDK's own process."""
+    return stack.partition, stack.region, stack.account
 
 
 def through_sns(stack: cdk.Stack) -> dict[str, str]:
