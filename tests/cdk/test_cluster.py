@@ -111,7 +111,8 @@ def server_user_data(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The server's user data in a synth of the cluster with the contents of this folder."""
     monkeypatch.setattr(cluster, "BUNDLE", bundle)
     (config,) = read_clusters(project_context()["clusters"])
-    app, env = cdk.App(analytics_reporting=False), cdk.Environment(region=config.region)
+    app = cdk.App(analytics_reporting=False, builtin_cloud_formation_validation=False)
+    env = cdk.Environment(region=config.region)
     network = NetworkStack(app, f"{NEW}-network", config=config, env=env)
     stack = ClusterStack(app, STACK, config=config, vpc=network.vpc, env=env)
     template = app.synth().get_stack_by_name(stack.stack_name).template
