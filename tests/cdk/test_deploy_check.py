@@ -169,7 +169,8 @@ def images_of_amazon_linux(ec2: Any) -> dict[str, str]:
 def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_template_is_wrong(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ec2 = boto3.client("ec2", region_name="ap-southeast-1")
+    client = boto3.Session(region_name="ap-southeast-1").client
+    ec2 = client("ec2")
     made = ec2.create_launch_template(
         LaunchTemplateName="shop",
         LaunchTemplateData={"NetworkInterfaces": [INTERFACE], **tags("spot-instances-request")},
@@ -181,7 +182,7 @@ def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_t
     wanted = {1: 2, 2: 0, 3: 1, 4: 1, 5: 0, 6: 1}
     for version, count in wanted.items():
         (cluster,) = read_clusters([attached_to(template, version)])
-        assert len(list(refusals(cluster, boto3.Session(region_name=cluster.region).client))) == count
+        assert len(list(refusals(cluster, client))) == count
     words = ["deploy", "--all", "-c", f"clusters={json.dumps([attached_to(template, 1)])}"]
     assert main(words) == 1
     err = capsys.readouterr().err
@@ -191,9 +192,9 @@ def test_a_deployment_in_mode_attach_is_refused_while_the_named_version_of_the_t
 
 @mock_aws
 def test_an_image_of_another_architecture_than_the_types_is_refused() -> None:
-    ec2 = boto3.client("ec2", region_name="ap-southeast-1")
-    images = images_of_amazon_linux(ec2)
     client = boto3.Session(region_name="ap-southeast-1").client
+    ec2 = client("ec2")
+    images = images_of_amazon_linux(ec2)
     assert not list(refusals(new_cluster(workers={"image": images["x86_64"]}), client))
     (text,) = refusals(new_cluster(workers={"image": images["arm64"]}), client)
     assert text == (
