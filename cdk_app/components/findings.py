@@ -5,6 +5,7 @@ Every wildcard resource is accepted by the exact text that cdk-nag prints, so a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import aws_cdk as cdk
@@ -15,14 +16,20 @@ PACK = "AwsSolutions"
 
 def accept(construct: IConstruct, rule: str, reason: str) -> None:
     """Accept one finding of AwsSolutions here, for this reason."""
-    identifier = f"{PACK}::{PACK}-{rule}"
-    cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=identifier, reason=reason))
+    _acknowledge(construct, {rule: reason})
 
 
-def accept_wildcards(construct: IConstruct, resources: list[str], reason: str) -> None:
-    """Accept the policy resources that contain a wildcard."""
-    for resource in (one for one in resources if "*" in one):
-        accept(construct, f"IAM5[Resource::{_shown(cdk.Stack.of(construct).resolve(resource))}]", reason)
+def accept_wildcards(construct: IConstruct, reasons: Mapping[str, str]) -> None:
+    """Accept the policy resources that contain a wildcard, each for its reason."""
+    wildcards = [one for one in reasons if "*" in one]
+    resolved = zip(wildcards, cdk.Stack.of(construct).resolve(wildcards), strict=True)
+    _acknowledge(construct, {f"IAM5[Resource::{_shown(value)}]": reasons[one] for one, value in resolved})
+
+
+def _acknowledge(construct: IConstruct, reasons: Mapping[str, str]) -> None:
+    """In one call: each call of the CDK goes to a process of its own."""
+    found = [cdk.Acknowledgment(id=f"{PACK}::{PACK}-{rule}", reason=reason) for rule, reason in reasons.items()]
+    cdk.Validations.of(construct).acknowledge(*found)
 
 
 def _shown(value: Any) -> str:

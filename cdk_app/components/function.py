@@ -135,16 +135,16 @@ class HandlerFunction(Construct):
             description=f"node-fleet: role of {name}",
             inline_policies={"Own": iam.PolicyDocument(statements=statements)},
         )
-        for grant in grants:
-            limit = WILDCARD_LIMITS.get(grant.condition or grant.resource, "")
-            accept_wildcards(
-                role, shared.resources.arns(grant.resource), f"{', '.join(grant.actions)}: {grant.reason}. {limit}"
-            )
+        reasons = {arn: _reason(grant) for grant in grants for arn in shared.resources.arns(grant.resource)}
         if needs.prometheus:
-            accept_wildcards(
-                role, ["*"], "Lambda manages the network interfaces of the function; EC2 supports no resource here"
-            )
+            reasons["*"] = "Lambda manages the network interfaces of the function; EC2 supports no resource here"
+        accept_wildcards(role, reasons)
         return role
+
+
+def _reason(grant: Grant) -> str:
+    limit = WILDCARD_LIMITS.get(grant.condition or grant.resource, "")
+    return f"{', '.join(grant.actions)}: {grant.reason}. {limit}"
 
 
 def statement(grant: Grant, resources: FleetResources) -> iam.PolicyStatement:

@@ -59,10 +59,10 @@ def server_role(stack: cdk.Stack, config: ClusterConfig, downloads: Sequence[s3_
     _allow(role, AGENT_ACTIONS, ["*"])
     _allow(role, DISCOVERY_ACTIONS, ["*"])
     _allow(role, DASHBOARD_ACTIONS, ["*"])
-    accept_wildcards(role, ["*"], "The actions of the SSM agent, of discovery and of Grafana support no resource")
-    logs = [arn(stack, "logs", f"log-group:/aws/lambda/{config.cluster_id}-*")]
-    _allow(role, ["logs:StartQuery"], logs)
-    accept_wildcards(role, logs, "Grafana queries the logs of this cluster's functions, whose names have this prefix")
+    accept_wildcards(role, {"*": "The actions of the SSM agent, of discovery and of Grafana support no resource"})
+    logs = arn(stack, "logs", f"log-group:/aws/lambda/{config.cluster_id}-*")
+    _allow(role, ["logs:StartQuery"], [logs])
+    accept_wildcards(role, {logs: "Grafana queries the logs of this cluster's functions, whose names have this prefix"})
     _allow(role, ["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"], [token])
     logins = (config.settings.prometheus_secret, config.server.grafana_secret)
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, login) for login in logins])
@@ -79,7 +79,7 @@ def worker_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
     """A worker: reads the join token, reports on its bootstrap in its tags, and accepts sessions of an operator."""
     role = _role(stack, "WorkerRole")
     _allow(role, AGENT_ACTIONS, ["*"])
-    accept_wildcards(role, ["*"], "The actions of the SSM agent support no resource")
+    accept_wildcards(role, {"*": "The actions of the SSM agent support no resource"})
     _allow(role, ["secretsmanager:GetSecretValue"], [secret_arn(stack, config.server.token_secret)])
     _tag_itself(role, stack, "BootstrapError", "ImagePull")
     return role
@@ -94,12 +94,12 @@ def _publish_alerts(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> 
     _allow(role, ["sns:Publish"], [arn(stack, "sns", config.alert_topic_name)])
     if config.topic_encryption == "none":
         return
-    keys = [arn(stack, "kms", "key/*")]
-    accept_wildcards(role, keys, "Only the key whose alias is that of the topics, and only through SNS")
+    keys = arn(stack, "kms", "key/*")
+    accept_wildcards(role, {keys: "Only the key whose alias is that of the topics, and only through SNS"})
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["kms:GenerateDataKey", "kms:Decrypt"],
-            resources=keys,
+            resources=[keys],
             conditions={
                 "StringEquals": through_sns(stack),
                 "ForAnyValue:StringEquals": {"kms:ResourceAliases": config.topic_key_alias},
@@ -132,13 +132,13 @@ def _read_metrics(role: iam.Role, stack: cdk.Stack, config: ClusterConfig) -> No
 
 def _tag_itself(role: iam.Role, stack: cdk.Stack, *keys: str) -> None:
     """These tags, only on the instance that makes the call."""
-    instances = [arn(stack, "ec2", "instance/*")]
+    instances = arn(stack, "ec2", "instance/*")
     reason = f"CreateTags: only {' and '.join(keys)}, only on the instance that makes the call"
-    accept_wildcards(role, instances, reason)
+    accept_wildcards(role, {instances: reason})
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["ec2:CreateTags"],
-            resources=instances,
+            resources=[instances],
             conditions={
                 "ArnLike": {"ec2:SourceInstanceARN": f"arn:{stack.partition}:ec2:*:*:instance/${{ec2:InstanceId}}"},
                 "ForAllValues:StringEquals": {"aws:TagKeys": list(keys)},

@@ -66,9 +66,9 @@ def _backup_role(stack: cdk.Stack, config: ClusterConfig) -> iam.Role:
     _allow(role, ["ec2:CreateTags"], [snapshots])
     ours = {f"{tag}/Project": "node-fleet", f"{tag}/Cluster": config.cluster_id}
     _allow(role, ["ec2:DeleteSnapshot"], [snapshots], ours)
-    accept_wildcards(role, ["*"], "The describe actions support no resource")
-    accept_wildcards(role, [instances], "The tag of the server is the limit")
-    accept_wildcards(role, [volumes, snapshots], "The ids are new, and the call names an instance with that tag")
+    reasons = dict.fromkeys((volumes, snapshots), "The ids are new, and the call names an instance with that tag")
+    reasons |= {"*": "The describe actions support no resource", instances: "The tag of the server is the limit"}
+    accept_wildcards(role, reasons)
     return role
 
 

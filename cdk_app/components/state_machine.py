@@ -37,7 +37,8 @@ class FleetStateMachine(Construct):
             description=f"node-fleet: permissions of the workflow {workflow.name}",
             inline_policies={"Own": iam.PolicyDocument(statements=[_invoke(called)])},
         )
-        accept_wildcards(role, _any_version(called), "Any version of this function: running executions keep theirs")
+        reason = "Any version of this function: running executions keep theirs"
+        accept_wildcards(role, dict.fromkeys(_any_version(called), reason))
         self.state_machine = sfn.StateMachine(
             self,
             "StateMachine",
@@ -59,7 +60,7 @@ class FleetStateMachine(Construct):
             ),
             tracing_enabled=False,
         )
-        accept_wildcards(role, ["*"], "Step Functions sets up its own log delivery; these actions know no resource")
+        accept_wildcards(role, {"*": "Step Functions sets up its own log delivery; these actions know no resource"})
         accept(
             self.state_machine, "SF1", "A tick every two minutes would log 20,000 quiet steps a day; errors are logged"
         )
