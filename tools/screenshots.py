@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -101,28 +101,25 @@ def take(shot: Shot, pages: Path, into: Path, address: str = "") -> Path:
     return path
 
 
-def take_top(widths: Sequence[int], into: Path) -> list[Path]:
-    """Draw the screen of `top --local` in terminals of these widths."""
+def take_top(width: int, into: Path) -> Path:
+    """Draw the screen of `top --local` in a terminal of this width."""
     own_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # loads none from elsewhere
-    paths = []
-    for width in widths:
-        size = {"COLUMNS": str(width), "LINES": "24", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-        command = [sys.executable, "-m", "cli.main", "top", "--local", "--at", TOP_AT, "--once"]
-        screen = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **size}, check=True, capture_output=True, text=True
-        ).stdout
-        stage = Console(record=True, width=width, file=io.StringIO())
-        stage.print(Text.from_ansi(screen.rstrip()))
-        paths.append(into / f"top-{width}.svg")
-        stage.save_svg(str(paths[-1]), title="node-fleet top --local", unique_id="top", code_format=own_fonts)
-    return paths
+    size = {"COLUMNS": str(width), "LINES": "24", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "cli.main", "top", "--local", "--at", TOP_AT, "--once"]
+    environment = {**os.environ, **size}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    stage = Console(record=True, width=width, file=io.StringIO())
+    stage.print(Text.from_ansi(done.stdout.rstrip()))
+    path = into / f"top-{width}.svg"
+    stage.save_svg(str(path), title="node-fleet top --local", unique_id="top", code_format=own_fonts)
+    return path
 
 
 def main() -> None:
     """Take every picture."""
     FOLDER.mkdir(exist_ok=True)
-    for path in take_top(TOP_WIDTHS, FOLDER):
-        print(f"written: {path.relative_to(ROOT)}")
+    for width in TOP_WIDTHS:
+        print(f"written: {take_top(width, FOLDER).relative_to(ROOT)}")
     with tempfile.TemporaryDirectory() as folder, served() as address:
         pages = Path(folder)
         write_pages(pages)

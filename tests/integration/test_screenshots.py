@@ -35,14 +35,14 @@ def test_every_picture_is_there_in_its_size_and_a_document_shows_it() -> None:
         assert f"screenshots/{shot.name}.png" in shown, f"no document shows {shot.name}"
 
 
-def test_the_screen_of_top_is_drawn_for_both_widths_and_a_document_shows_it(tmp_path: Path) -> None:
-    shown = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    for drawn in take_top(TOP_WIDTHS, tmp_path):
-        assert f"screenshots/{drawn.name}" in shown
-        kept, today = (texts_of(path) for path in (FOLDER / drawn.name, drawn))
-        for word in ("worker", "market", "pending pods", "last decision", "ready", "joining"):
-            assert any(word in text for text in kept) and any(word in text for text in today), word
-        assert any("an hour" in text and "state" in text for text in kept) == (drawn.stem == "top-120")
+@pytest.mark.parametrize("width", TOP_WIDTHS)
+def test_the_screen_of_top_is_drawn_for_each_width_and_a_document_shows_it(width: int, tmp_path: Path) -> None:
+    drawn = take_top(width, tmp_path)
+    assert f"screenshots/{drawn.name}" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    kept, today = (texts_of(path) for path in (FOLDER / drawn.name, drawn))
+    for word in ("worker", "market", "pending pods", "last decision", "ready", "joining"):
+        assert any(word in text for text in kept) and any(word in text for text in today), word
+    assert any("an hour" in text and "state" in text for text in kept) == (width == 120)
 
 
 def texts_of(drawing: Path) -> list[str]:
