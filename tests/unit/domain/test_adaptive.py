@@ -34,6 +34,12 @@ def filled(number: int, count: int, **changes: Any) -> Worker:
     return worker(number, **values)
 
 
+def large(number: int, count: int, **changes: Any) -> Worker:
+    """Such a worker that 28 pods fill."""
+    values = {"instance_type": "m5.xlarge", "cpu_allocatable_milli": 7020, "memory_allocatable_mib": 16_000}
+    return filled(number, count, **{**values, **changes})
+
+
 def fleet_of(*counts: int, at: int = START, waiting: int = 0, joining: int = 0, **changes: Any) -> Snapshot:
     """Workers with so many pods each, and pods of the same kind that wait."""
     coming = tuple(worker(f"j{n}", "joining", launched_at=at - 60) for n in range(joining))
@@ -164,14 +170,13 @@ class TestDown:
         assert decision.action == "none"
         assert "unneeded for 60 of" in decision.sentence
 
-    def test_more_capacity_than_was_ever_needed_stays_with_the_minimum_and_is_unneeded_since_no_known_time(
-        self,
-    ) -> None:
-        """The second worker holds 28 pods, and two workers are the minimum."""
-        large = filled(1, 3, instance_type="m5.xlarge", cpu_allocatable_milli=7020, memory_allocatable_mib=16_000)
-        seen = replace(fleet_of(3), workers=(filled(0, 3), large))
-        checks = {check.name: check for check in decided(seen, steady_memory(3, 3), min_workers=2).evidence}
-        assert checks["idle"].text.startswith("capacity of 3 workers unneeded for 0 of ")
+    def test_capacity_that_was_never_needed_and_is_less_than_a_worker_is_unneeded_since_no_known_time(self) -> None:
+        """The second worker holds 28 pods: the capacity is 5.0 workers, of which 4 were needed a minute ago."""
+        seen, memory = replace(fleet_of(3), workers=(filled(0, 3), large(1, 3))), steady_memory(3, 3)
+        recent = replace(memory.learned, needs=(WorkerNeed(at=START - 60, workers=4),))
+        decision = decided(seen, replace(memory, learned=recent), min_workers=0)
+        checks = {check.name: check for check in decision.evidence}
+        assert checks["idle"].text.startswith("capacity of 4 workers unneeded for 0 of ")
         assert (checks["idle"].verdict, checks["idle"].value) == ("waiting", 0)
 
     @pytest.mark.parametrize(
@@ -230,6 +235,39 @@ class TestDown:
         )
         assert before is not None and after is not None
         assert after.demand - before.demand == pytest.approx(workers_more)
+
+
+class TestWorkersOfOtherTypes:
+    """The minimum and the maximum count instances, capacity and demand workers of the type that a launch creates."""
+
+    @pytest.mark.parametrize("most", [4, 10])
+    def test_no_worker_is_launched_because_those_of_the_minimum_are_small(self, most: int) -> None:
+        """A large worker and three that hold a quarter of it: 1.75 workers."""
+        seen = replace(fleet_of(), workers=(large(0, 1), filled(1, 1), filled(2, 1), filled(3, 1)))
+        types = ("m5.xlarge", "t3.small")
+        decision = decided(seen, steady_memory(1, 1), min_workers=4, max_workers=most, instance_types=types)
+        assert (decision.action, decision.alerts) == ("none", ())
+
+    def test_small_workers_above_the_minimum_are_removed(self) -> None:
+        workers = (large(0, 1), *(filled(n, 1) for n in range(1, 7)))
+        seen = replace(fleet_of(cpu_percent=20.0, memory_percent=10.0), workers=workers)
+        types = ("m5.xlarge", "t3.small")
+        decision = decided(seen, steady_memory(1, 1), min_workers=4, instance_types=types, wait_cost=0.1)
+        assert (decision.action, decision.count) == ("scale_down", 3)
+
+    def test_needs_beyond_the_number_of_the_maximum_are_learned(self) -> None:
+        """Eight large workers, of which six are full, need as much as 24 of the first type; at most ten may run."""
+        fleet, seen = Fleet(replace(POLICY, wait_cost=0.1)), fleet_of()
+        fleet.tick(replace(seen, workers=(filled(9, 0), *(large(n, 28) for n in range(8)))))
+        assert fleet.memory.learned.needs[-1].workers == 32
+
+    def test_no_more_large_workers_are_removed_than_are_unneeded(self) -> None:
+        """Capacity of 7 workers is unneeded: one worker of 3.6 on average, not three."""
+        memory = steady_memory(7, 7)
+        needed = replace(memory.learned, needs=(WorkerNeed(at=START - 60, workers=18),))
+        workers = (filled(9, 7), *(large(n, 7) for n in range(6)))
+        seen = replace(fleet_of(cpu_percent=20.0, memory_percent=10.0), workers=workers)
+        assert decided(seen, replace(memory, learned=needed)).count == 1
 
 
 class TestWords:

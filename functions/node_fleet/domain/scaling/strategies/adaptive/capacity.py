@@ -5,6 +5,7 @@ Counts only; strategy.py decides what follows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -37,7 +38,7 @@ class CapacityEstimate:
 
     pods_per_worker: typical pods on an empty worker. new_workers: workers that the pending pods need beyond all free
     capacity. worker_slots: (free, used) slots for typical pods of every usable worker, the one with the fewest pods
-    first.
+    first. mean: the capacity of one worker of this fleet, not 1 where workers have other types than a launch creates.
     """
 
     demand: float
@@ -45,6 +46,11 @@ class CapacityEstimate:
     pods_per_worker: int
     new_workers: tuple[NewWorker, ...]
     worker_slots: tuple[tuple[int, int], ...]
+    mean: float = 1.0
+
+    def of_workers(self, count: int) -> int:
+        """The capacity of so many workers of this fleet: a limit in instances, in the unit of demand and capacity."""
+        return math.floor(count * self.mean + 1e-6)
 
     def fits_without(self, count: int) -> bool:
         """Whether the pods of the `count` workers with the fewest pods fit on the other workers."""
@@ -76,9 +82,11 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
     leaving = [w for w in tick.snapshot.workers if w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)]
     moving = sum(_slots_to_move(w, size) for w in leaving)
     coming = sum(slots(capacity, size) for capacity in joining)
+    have, count = (free + used + coming) / per_worker + unknown, len(tick.usable) + len(tick.joining)
     return CapacityEstimate(
         demand=(used + waiting + moving) / per_worker + unknown,
-        have=(free + used + coming) / per_worker + unknown,
+        have=have,
+        mean=have / count if count else 1.0,
         pods_per_worker=per_worker,
         new_workers=_new_workers(tick, pending_pods, size, known),
         worker_slots=tuple(worker_slots),

@@ -58,6 +58,7 @@ def evaluate(
     policy, now, demand, keep = tick.policy, tick.read_at, capacity.demand, _keep(tick.policy)
     if learned.places != capacity.pods_per_worker:
         learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
+    limits = capacity.of_workers(minimum), capacity.of_workers(policy.max_workers)
     pace, is_new, joined = _pace(learned, now, demand), _is_new(tick, learned), _join_seconds(tick, learned)
     boot, rises, still_open = learned.boot_seconds, learned.rises, learned.open
     if is_new:
@@ -70,12 +71,12 @@ def evaluate(
         demand,
         wait_cost=policy.wait_cost,
         pods_per_worker=capacity.pods_per_worker,
-        most=policy.max_workers,
+        most=limits[1],
     )
-    hold = _within(tick, choice.workers, minimum)
+    hold = _within(limits, choice.workers)
     if is_new:
         needs = trials.update_needs(learned.needs, now, hold)
-        seen = _seen(tick, learned, choice, demand, boot=boot, minimum=minimum)
+        seen = _seen(tick, learned, choice, demand, boot=boot, limits=limits)
         learned = replace(
             learned,
             read_at=now,
@@ -92,7 +93,7 @@ def evaluate(
         )
     plan = trials.choose_plan(learned.tried, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
     price = min(plan.plan.start_price, trials.JOINT_PRICE) if capacity.new_workers else plan.plan.start_price
-    start = _within(tick, choice.start(price), minimum)
+    start = _within(limits, choice.start(price))
     return Evaluation(
         choice=choice, plan=plan, start=start, keep=plan.plan.kept(learned.needs, now, hold), learned=learned
     )
@@ -124,22 +125,29 @@ def _join_seconds(tick: Tick, learned: AdaptiveMemory) -> int:
     return took if memory.last_action == "scale_up" and learned.adding_since and took > 0 else 0
 
 
-def _within(tick: Tick, workers: int, minimum: int) -> int:
-    return min(tick.policy.max_workers, max(minimum, workers))
+def _within(limits: tuple[int, int], workers: int) -> int:
+    least, most = limits
+    return min(most, max(least, workers))
 
 
 def _seen(
-    tick: Tick, before: AdaptiveMemory, choice: headroom.HeadroomChoice, demand: float, *, boot: float, minimum: int
+    tick: Tick,
+    before: AdaptiveMemory,
+    choice: headroom.HeadroomChoice,
+    demand: float,
+    *,
+    boot: float,
+    limits: tuple[int, int],
 ) -> trials.Seen:
     """This reading for the trials. before: the memory before it. boot: seconds from a decision to the join."""
-    highest = float(tick.policy.max_workers)
+    least, highest = map(float, limits)
     demand = min(highest, demand)
     minutes = (tick.read_at - before.read_at) / 60 if before.read_at else 0.0
     return trials.Seen(
-        starts=tuple([_within(tick, choice.start(price), minimum) for price in trials.START_PRICES]),
-        hold=_within(tick, choice.workers, minimum),
+        starts=tuple([_within(limits, choice.start(price)) for price in trials.START_PRICES]),
+        hold=_within(limits, choice.workers),
         demand=demand,
-        used=max(float(minimum), demand),
+        used=max(least, demand),
         minutes=minutes,
         wait_pod_minutes=before.places * (trials.ALERT_SECONDS + boot) / 60,
         demand_before=min(highest, before.demand),

@@ -143,12 +143,13 @@ def _evaluate_scale_down(
 ) -> tuple[int, list[Check]]:
     """How many workers to remove: unneeded for the scale-down delay, and their pods fit on the other workers."""
     have = math.floor(capacity.have + 1e-6)
-    surplus = have - max(minimum, result.choice.workers)
+    surplus = have - max(capacity.of_workers(minimum), result.choice.workers)
     if surplus <= 0 or tick.joining:
         return 0, []
     if blocker:
         return 0, [blocker]
-    most = min(have - result.keep, len(tick.usable) - minimum, tick.policy.max_targets)
+    unneeded = math.floor((capacity.have - result.keep) / capacity.mean + 1e-6)
+    most = min(unneeded, len(tick.usable) - minimum, tick.policy.max_targets)
     if most <= 0:
         return 0, [_delay_check(tick, result, surplus)]
     for count in range(most, 0, -1):
