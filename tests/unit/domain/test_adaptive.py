@@ -302,6 +302,18 @@ class TestMissing:
         quiet = snapshot(cpu_percent=1.0, memory_percent=1.0, workers=unrequested)
         assert [decided(quiet, waited).count, decided(quiet, waited, max_targets=2).count] == [3, 2]
 
+    @pytest.mark.parametrize(("cpu", "action", "seconds"), [(71.0, "scale_up", 300), (1.0, "scale_down", 600)])
+    @pytest.mark.parametrize("left", [1, 0])
+    def test_the_default_rules_wait_for_their_cooldowns(self, cpu: float, action: str, seconds: int, left: int) -> None:
+        bare = tuple(worker(n, cpu_requested_milli=None, memory_requested_mib=None) for n in range(5))
+        waited = Memory(
+            since={name: Streak(since=START - 600, last=START - TICK, readings=5) for name in ("cpu", "idle")},
+            last_action=action,
+            last_action_at=START - seconds + left,
+        )
+        decision = decided(snapshot(cpu_percent=cpu, memory_percent=1.0, workers=bare), waited)
+        assert (decision.action, decision.blocked_by) == (("none", ("cooldown",)) if left else (action, ()))
+
     def test_without_usage_requests_still_bring_workers(self) -> None:
         seen = fleet_of(7, 7, waiting=8, cpu_percent=None, memory_percent=None)
         assert decided(seen, steady_memory(7, 7)).action == "scale_up"

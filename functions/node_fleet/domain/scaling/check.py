@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from node_fleet.domain.model.memory import AdaptiveMemory, Memory, Streak
+from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NewWorker
 
@@ -39,7 +40,8 @@ class DesiredChange:
 
     The check named like the rule leads the sentence; when workers are added its verdict is "up". streaks: condition ->
     its streak, stored for the next tick. learned: what the strategy stores for itself; None keeps what is stored.
-    new_workers: those of the added workers that pending pods need, each with the pools that may serve.
+    new_workers: those of the added workers that pending pods need, each with the pools that may serve. policy: whose
+    cooldowns apply, where it is not that of the tick.
     """
 
     add: int = 0
@@ -50,6 +52,7 @@ class DesiredChange:
     streaks: dict[str, Streak] = field(default_factory=dict)
     learned: AdaptiveMemory | None = None
     new_workers: tuple[NewWorker, ...] = ()
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,17 +103,18 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, ters
     found = alerts.standing_alerts(tick, pending_pods, change.streaks)
     found += [(f"{alert.kind}:{tick.now}", alert) for alert in step.alerts]  # each stop is reported
     found += [(MANY_UNHEALTHY, many_unhealthy_alert(many_ill))] if many_ill else []
-    if launch := _raise_to_minimum(tick, minimum, change, found) or _add(tick, change, found):
-        outcome = _reboot_at_maximum(tick, minimum, change, many_ill, launch)
+    acting = replace(tick, policy=change.policy) if change.policy else tick
+    if launch := _raise_to_minimum(acting, minimum, change, found) or _add(acting, change, found):
+        outcome = _reboot_at_maximum(acting, minimum, change, many_ill, launch)
     else:
         standby = _evaluate_standby(tick, pending_pods, least, change, found)
         outcome = (
-            _replace_not_ready(tick, minimum, change, many_ill)
+            _replace_not_ready(acting, minimum, change, many_ill)
             or _stop_for_standby(standby, change)
             or (_refill_standby(standby, change) if is_after_vain_removal(tick, step) else None)
-            or _remove_or_replace(tick, step, change)
+            or _remove_or_replace(acting, step, change)
             or _refill_standby(standby, change)
-            or _nothing(tick, change)
+            or _nothing(acting, change)
         )
     if (order := timed_check(tick)) and all(check.name != TIMED for check in change.checks):
         change.checks.append(order)

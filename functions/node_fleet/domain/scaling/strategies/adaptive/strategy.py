@@ -60,7 +60,9 @@ def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, mini
         for name, value in ADAPTIVE_PRESET.items()
         if hasattr(default, name) and name != "max_targets" and getattr(tick.policy, name) == value
     }
-    change = apply_thresholds(replace(tick, policy=replace(tick.policy, **thresholds)), pending_pods, minimum)
+    policy = replace(tick.policy, **thresholds)
+    change = apply_thresholds(replace(tick, policy=policy), pending_pods, minimum)
+    change.policy = policy
     text = "requests of most workers are unknown, so the rules of the preset node-fleet decide"
     change.checks.append(Check(name="requests", verdict="missing", text=text, setting="preset"))
     return change
