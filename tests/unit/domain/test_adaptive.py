@@ -318,6 +318,14 @@ class TestMissing:
         seen = fleet_of(7, 7, waiting=8, cpu_percent=None, memory_percent=None)
         assert decided(seen, steady_memory(7, 7)).action == "scale_up"
 
+    def test_capacity_was_not_unneeded_while_no_reading_could_be_made(self) -> None:
+        memory = steady_memory(7, 7, 7, 7)
+        slow = replace(memory.learned.tried, held=(10**9,) * 8 + (0,) * 40)  # the plan with a delay of 45 minutes
+        memory = replace(memory, learned=replace(memory.learned, tried=slow))
+        after, policy = START + 4 * 3600, replace(POLICY, wait_cost=0.0)
+        decision = decide(fleet_of(3, 3, 0, 0, at=after, cpu_percent=20.0), memory, policy, after)
+        assert decision.action == "none" and "unneeded for 600 of 2700 s" in decision.sentence
+
     def test_a_cached_reading_teaches_nothing(self) -> None:
         memory = steady_memory(5, 5)
         later = fleet_of(6, 5, at=START, source="cached")

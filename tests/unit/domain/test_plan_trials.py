@@ -73,6 +73,11 @@ class TestStaircase:
         assert update_needs(staircase((0, 5)), FORGET_SECONDS, 3) == staircase((0, 5), (FORGET_SECONDS, 3))
         assert update_needs(staircase((0, 5)), FORGET_SECONDS + 1, 3) == staircase((FORGET_SECONDS + 1, 3))
 
+    def test_time_without_a_reading_makes_no_need_older(self) -> None:
+        """Ten minutes between two readings count."""
+        assert update_needs(staircase((0, 5)), 660, 3, 60) == staircase((0, 5), (660, 3))
+        assert update_needs(staircase((0, 5)), 86_400, 3, 60) == staircase((86_400 - 660, 5), (86_400, 3))
+
     @given(st.lists(st.tuples(st.integers(1, 4000), st.integers(0, 60)), max_size=80))
     def test_it_falls_stays_short_and_ends_at_the_present(self, moves: list[tuple[int, int]]) -> None:
         needs: tuple[WorkerNeed, ...] = ()

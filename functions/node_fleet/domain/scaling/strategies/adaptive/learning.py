@@ -75,7 +75,7 @@ def evaluate(
     )
     hold = _within(limits, choice.workers)
     if is_new:
-        needs = trials.update_needs(learned.needs, now, hold)
+        needs = trials.update_needs(learned.needs, now, hold, learned.read_at)
         seen = _seen(tick, learned, choice, demand, boot=boot, limits=limits)
         learned = replace(
             learned,

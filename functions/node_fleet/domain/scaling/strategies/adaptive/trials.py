@@ -118,8 +118,15 @@ def initial_trials() -> PlanTrials:
     return PlanTrials(workers=nothing, moved=nothing, held=nothing, waited=nothing, turns=nothing)
 
 
-def update_needs(needs: Sequence[WorkerNeed], now: int, workers: int) -> tuple[WorkerNeed, ...]:
-    """The needs with the present one last; needs that are not higher than the present one are dropped."""
+def update_needs(needs: Sequence[WorkerNeed], now: int, workers: int, read_at: int = 0) -> tuple[WorkerNeed, ...]:
+    """The needs with the present one last; needs that are not higher than the present one are dropped.
+
+    read_at: the last reading (epoch). What GAP_MINUTES do not cover of the time since then was not observed, and
+    makes no need older.
+    """
+    unseen = int(now - read_at - GAP_MINUTES * 60) if read_at else 0
+    if unseen > 0:
+        needs = [replace(n, at=n.at + unseen) for n in needs]
     recent = [n for n in needs if n.workers > workers and now - n.at <= FORGET_SECONDS]
     return (*recent[-(STEPS_KEPT - 1) :], WorkerNeed(at=now, workers=workers))
 
