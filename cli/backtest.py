@@ -29,7 +29,7 @@ from backtest.tune import tune
 from cdk_app.recorded_types import RecordError, read_records, recorded_types
 from cli import completion
 from cli.backtest_types import Asked, Market, compare_types, fleets_of
-from cli.output import CommandError, WrongUseError, note, print_json, say, table, working
+from cli.output import CommandError, WrongUseError, note, print_json, say, table, working, write_page
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
@@ -226,8 +226,7 @@ def _show_study(
         off = replay_off_times(found, settings, assumptions, shown)
     said = recommendation(shown, grid) if grid else answer(shown)
     if page:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(render(shown, said), encoding="utf-8")
+        write_page(page, render(shown, said), "--page")
     if as_json:
         more = {"hibernate": off.as_data()} if off else {}
         print_json({**as_data(shown), **({"recommendation": said} if grid else {}), **more})

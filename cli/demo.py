@@ -17,7 +17,18 @@ from rich.text import Text
 from cdk_app.workflow import definitions
 from cli import completion
 from cli.live_view import simulated_live
-from cli.output import CommandError, ExitCode, WrongUseError, console, facts, leaving, print_json, say, table, working
+from cli.output import (
+    CommandError,
+    WrongUseError,
+    console,
+    facts,
+    leaving,
+    print_json,
+    say,
+    table,
+    working,
+    write_page,
+)
 from node_fleet.domain.cost.tariff import Currency
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.text import count_of
@@ -227,10 +238,5 @@ def report_of(simulation: Simulation, figures: Figures, money: Currency) -> Repo
 
 
 def write_report(simulation: Simulation, figures: Figures, money: Currency, target: Path) -> None:
-    """Write the page, and create its folder where it is missing."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(render(report_of(simulation, figures, money)), encoding="utf-8")
-    except OSError as error:
-        hint = "name another file with --report"
-        raise CommandError(f"cannot write {target}: {error.strerror}", hint=hint, code=ExitCode.FAILED) from error
+    """Write the page of a simulation."""
+    write_page(target, render(report_of(simulation, figures, money)), "--report")

@@ -17,7 +17,7 @@ from cli import cluster_completion
 from cli.cluster_status import LOOK_BACK_SECONDS
 from cli.history import HISTORY_AT, decision_of, short
 from cli.observation import observe
-from cli.output import CommandError, console, facts, print_json, say, table, working
+from cli.output import CommandError, console, facts, print_json, say, table, working, write_page
 from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.times import clock
 from cli.why import why_pod, why_worker
@@ -118,7 +118,7 @@ def explain(
     about_now = is_about_now(subject)
     with opening as target:
         if html is not None:
-            write_page(last_execution(target) if about_now else target.execution(subject), html)
+            write_execution(last_execution(target) if about_now else target.execution(subject), html)
             say(f"Page: {html}")
             return
         with working("reading the cluster" if about_now else "reading the recorded runs"):
@@ -292,13 +292,9 @@ def last_execution(target: Target) -> Execution:
     return target.execution(events[-1].key)
 
 
-def write_page(execution: Execution, path: Path) -> None:
+def write_execution(execution: Execution, path: Path) -> None:
     """One execution as a self-contained page."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render(execution_report(execution)), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}", hint="name another file with --html") from error
+    write_page(path, render(execution_report(execution)), "--html")
 
 
 def execution_report(execution: Execution) -> Report:

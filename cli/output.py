@@ -6,10 +6,12 @@ Prints only; it fetches nothing.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NoReturn
 
 from rich import box
@@ -83,6 +85,24 @@ def working(text: str) -> Iterator[Callable[[float], None]]:
     with Progress(*columns, console=stage, transient=True) as shown:
         task = shown.add_task(escape(text), total=None)
         yield lambda share: shown.update(task, total=1.0, completed=share)
+
+
+def write_page(path: Path, text: str, option: str) -> None:
+    """Write the file that this option names, and create its folder. A write that fails leaves the file as it was."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # such as /dev/stdout
+            path.write_text(text, encoding="utf-8")
+            return
+        target = path.resolve()
+        written = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            written.write_text(text, encoding="utf-8")
+            written.replace(target)
+        finally:
+            written.unlink(missing_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}", hint=f"name another file with {option}") from error
 
 
 class SafeConsole(Console):

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.cluster_status import ClusterStatus, outdated_words, read_status
-from cli.explain import explain_past, last_execution, show, write_page
+from cli.explain import explain_past, last_execution, show, write_execution
 from cli.history import short
 from cli.output import CommandError, console, working
 from cli.status_rows import status_rows
@@ -161,7 +161,7 @@ class _Watch:
             try:
                 execution = last_execution(self._target)
                 path = Path(f"{short(execution.name)}.html").resolve()
-                write_page(execution, path)
+                write_execution(execution, path)
             except _failures() as error:
                 self._note = str(error)
                 return

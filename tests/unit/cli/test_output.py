@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cli import output
-from cli.output import table, working
+from cli.output import CommandError, table, working, write_page
 
 WORKERS = [
     ("i-0aaaaaaaaaaaaaaa1", "ap-southeast-1a", "t3.small", "on-demand", "running", "12 min", ""),
@@ -80,3 +84,25 @@ def test_progress_on_a_terminal_shows_the_text_the_share_and_leaves_nothing_behi
     assert "simulating [20m]" in shown
     assert "━" in shown
     assert shown.endswith("\x1b[2K"), "the last line is erased"
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "new" / "page.html"
+    write_page(page, "first", "--html")
+
+    def disk_full(path: Path, *_: Any, **__: Any) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", disk_full)
+    with pytest.raises(CommandError, match=f"cannot write {page}: No space left on device") as refused:
+        write_page(page, "second", "--html")
+    assert refused.value.hint == "name another file with --html"
+    assert [(one, one.read_text()) for one in page.parent.iterdir()] == [(page, "first")]
+
+
+def test_a_page_can_be_written_to_a_device() -> None:
+    write_page(Path(os.devnull), "text", "--html")
+    assert not Path(os.devnull).is_file()
