@@ -98,7 +98,7 @@ def start(words: list[str]) -> int:
         folder = Path.cwd() if INSTALLED else ROOT
         refused = run([*MODULE, "cli.deploy_check", *rest], folder) if "deploy" in rest else 0
         return refused or run([str(PYTHON.parent / "cdk"), *rest], folder)
-    return hand_over(MODULES[command], rest) if command in MODULES else hand_over("cli.main", words)
+    return hand_over(MODULES[command], rest) if command in MODULES else hand_over("cli", words)
 
 
 def problem_of(error: OSError) -> str:
@@ -173,7 +173,7 @@ def set_up(requirements: str) -> None:
 def warm_up() -> None:
     """Let Python compile what every command imports, which would otherwise be a silence of the first command."""
     with Moving("compiling the command line"):
-        command = [*MODULE, "cli.main", "--version"]
+        command = [*MODULE, "cli", "--version"]
         subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=False)
 
 

@@ -6,6 +6,7 @@ import ast
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,11 @@ def test_types_and_layers_are_checked_beside_the_tests_and_fail_the_command(
     err = capsys.readouterr().err
     assert all(text in err for text in words) and bool(words) == bool(err)
     assert {path.name for path in tools.glob("ran-*")} == {f"ran-{tool}" for tool in ran}
+
+
+def test_ctrl_c_before_the_command_line_is_loaded_shows_no_stack_trace(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "functions")])
+    words = [sys.executable, "-P", "-m", "cli", "demo"]
+    ended = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
