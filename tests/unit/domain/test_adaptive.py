@@ -353,6 +353,11 @@ class TestMemory:
         del old["learned"]
         assert from_payload(Memory, old).learned == AdaptiveMemory()
 
+    def test_damaged_trials_start_anew(self) -> None:
+        memory = steady_memory(5, 5)
+        damaged = replace(memory.learned, tried=replace(memory.learned.tried, weight=0.0))
+        assert decided(fleet_of(5, 5), replace(memory, learned=damaged)).memory.learned.tried.weight > 0
+
     def test_the_trials_of_a_version_with_16_delays_are_read_and_start_anew(self) -> None:
         """A state item that cannot be read would stop the autoscaler."""
         old = to_payload(steady_memory(5, 5).learned)

@@ -34,12 +34,12 @@ class Evaluation:
 
 
 def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
-    """The memory with initial counts where none are stored or where their number differs."""
+    """The memory with initial counts where none are stored, where their number differs, or where they weigh nothing."""
     rises, tried = headroom.initial_counts(), learned.tried
     if len(learned.rises) != len(rises):
         learned = replace(learned, rises=rises)
     rows = (tried.workers, tried.before or tried.workers, tried.moved, tried.held, tried.waited, tried.turns)
-    if {*map(len, rows)} != {len(trials.PLANS)}:
+    if {*map(len, rows)} != {len(trials.PLANS)} or tried.weight <= 0:
         learned = replace(learned, tried=trials.initial_trials())
     return learned
 
