@@ -28,6 +28,8 @@ SCENARIO_DIRECTORY: Final = Path(__file__).parent
 EVENT_SPECIFIC_KEYS: Final = {key for keys in EVENT_KEYS.values() for key in keys}
 
 Location = tuple[str | int, ...]
+LONGEST_SHOWN = 60
+"""Characters of a wrong value that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,8 @@ def _worded(details: ErrorDetails) -> tuple[Location, str]:
 def _shown(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a mapping"
-    return repr(value)
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _keys_of(location: Location) -> list[str]:

@@ -174,6 +174,7 @@ def test_what_is_not_yaml_is_told_with_its_line() -> None:
     assert only_mistake("name: [a\nduration: 3").startswith("line 2: (file): is not YAML")
     assert only_mistake("") == "line 1: (file): is empty"
     assert only_mistake("- a\n") == "line 1: (file): expected keys with values, found a list"
+    assert only_mistake("time,value\n" * 900).endswith(" time,value time...")
 
 
 def test_an_unknown_scenario_names_the_nearest() -> None:
