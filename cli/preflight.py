@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import boto3
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ConnectionError as NoConnectionError
 
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.endpoints import CALLED_OVER_IPV6
@@ -20,7 +21,7 @@ from cli.findings import Check, Finding, Verdict, report, settings_finding
 from cli.launch_template import template_finding
 from cli.output import CommandError
 from cli.quotas import SERVER_VCPUS, quota_check, quotas_needed, vcpus_of
-from cli.target import JsonOption
+from cli.target import NO_ANSWER_HINT, JsonOption
 
 Client = Callable[..., Any]
 
@@ -102,10 +103,12 @@ def account_checks(cluster: ClusterConfig, client: Client) -> Iterator[Check]:
     """The checks of one cluster.
 
     Raises:
-        CommandError: the credentials are missing or invalid, so that nothing can be checked.
+        CommandError: AWS does not answer or the credentials are missing or invalid, so that nothing can be checked.
     """
     try:
         identity = client("sts").get_caller_identity()
+    except (NoConnectionError, HTTPClientError) as error:
+        raise CommandError(f"AWS does not answer: {error}", hint=NO_ANSWER_HINT) from error
     except (BotoCoreError, ClientError) as error:
         hint = "log in, and set AWS_PROFILE or the variables that your account gives you"
         raise CommandError(f"AWS does not accept your credentials: {error}", hint=hint) from error

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 DEFAULT_SCENARIO = "flash-sale"
+NO_ANSWER_HINT = "check the network, the proxy and the region"
 DEFAULT_CLUSTER = "node-fleet-prod"
 CALL_SECONDS = 3600
 DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -152,7 +153,8 @@ class Deployed:
 
     def _environment(self, cluster: str) -> dict[str, str]:
         """The environment of the deployed functions: the settings as they are in force."""
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+        from botocore.exceptions import ConnectionError as NoConnectionError
 
         name = f"{cluster}-AcquireLock"
         try:
@@ -163,6 +165,8 @@ class Deployed:
                 hint = "give --cluster and --region, deploy first (README), or add --local to use the simulator"
                 raise CommandError(f"no cluster {self.place}: there is no function {name}", hint=hint) from error
             raise CommandError(f"cannot read {name}: {code}", hint="check your AWS credentials") from error
+        except (NoConnectionError, HTTPClientError) as error:
+            raise CommandError(f"AWS does not answer: {error}", hint=NO_ANSWER_HINT) from error
         except BotoCoreError as error:
             hint = "set up AWS credentials, or add --local to use the simulator"
             raise CommandError(f"cannot ask AWS: {error}", hint=hint) from error

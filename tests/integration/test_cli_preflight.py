@@ -280,3 +280,16 @@ def test_invalid_credentials_end_with_one_line(account: Account, monkeypatch: py
     code, _, err = account.check()
     assert code == ExitCode.FAILED
     assert "AWS does not accept your credentials" in err and "AWS_PROFILE" in err and err.count("\n") == 1
+
+
+def test_without_a_network_no_command_blames_the_credentials(
+    account: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(preflight, "client_of", lambda region: boto3.Session(region_name=region).client)
+    _, _, preflight_err = account.check()
+    assert program.main(["status"]) == ExitCode.FAILED
+    for err in (preflight_err, capsys.readouterr().err):
+        assert err.startswith("node-fleet: AWS does not answer: Could not connect to the endpoint")
+        assert "check the network" in err and "credentials" not in err and err.count("\n") == 1
