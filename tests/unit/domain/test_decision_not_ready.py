@@ -38,6 +38,12 @@ class TestNotReady:
         seen = (*workers(3), worker(9, "not_ready", not_ready_seconds=5000))
         assert self.decided(seen, pending=pods(1)).action == "scale_up"
 
+    def test_at_the_maximum_its_removal_makes_place_for_the_launch_that_its_evicted_pods_wait_for(self) -> None:
+        seen = (*workers(9), worker(9, "not_ready", not_ready_seconds=5000))
+        decision = self.decided(seen, pending=pods(1))
+        assert (decision.action, decision.replace) == ("scale_down", "i-0009")
+        assert {a.kind for a in decision.alerts} == {"at_maximum", "not_ready:i-0009"}
+
     @pytest.mark.parametrize(
         ("not_ready", "total", "action"),
         [(1, 3, "scale_down"), (2, 10, "scale_down"), (2, 9, "none"), (3, 15, "scale_down")],

@@ -105,7 +105,7 @@ def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, ters
     found += [(MANY_UNHEALTHY, many_unhealthy_alert(many_ill))] if many_ill else []
     acting = replace(tick, policy=change.policy) if change.policy else tick
     if launch := _raise_to_minimum(acting, minimum, change, found) or _add(acting, change, found):
-        outcome = _reboot_at_maximum(acting, minimum, change, many_ill, launch)
+        outcome = _repair_at_maximum(acting, minimum, change, many_ill, launch)
     else:
         standby = _evaluate_standby(tick, pending_pods, least, change, found)
         outcome = (
@@ -212,14 +212,14 @@ def _replace_not_ready(tick: Tick, minimum: MinimumSize, change: DesiredChange, 
     return _after_cooldown(tick, removal, change.checks)
 
 
-def _reboot_at_maximum(
+def _repair_at_maximum(
     tick: Tick, minimum: MinimumSize, change: DesiredChange, many_ill: str, outcome: _Outcome
 ) -> _Outcome:
-    """Only the maximum forbids a launch: then the reboot of a NotReady worker may bring the worker back."""
+    """Only the maximum forbids a launch: then a NotReady worker is rebooted, or removed to make place for one."""
     if outcome.blocked_by != ("maximum",):
         return outcome
     repair = _replace_not_ready(tick, minimum, change, many_ill)
-    return repair if repair is not None and repair.action == "replace" else outcome
+    return repair if repair is not None and repair.action != "none" else outcome
 
 
 def _remove(tick: Tick, change: DesiredChange) -> _Outcome | None:
