@@ -10,6 +10,7 @@ import pytest
 
 from node_fleet.domain.model.memory import AdaptiveMemory, Memory, PlanTrials, Streak, WorkerNeed
 from node_fleet.domain.model.snapshot import Snapshot, Worker
+from node_fleet.domain.model.weight import LimitUse
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
 from node_fleet.domain.scaling.tick import make_tick
@@ -96,6 +97,13 @@ class TestUp:
 
     def test_it_never_passes_the_maximum(self) -> None:
         assert decided(fleet_of(7, 7, waiting=500)).count == 8
+
+    def test_headroom_that_a_limit_forbids_raises_no_alert_and_blocks_no_other_rule(self) -> None:
+        used_up = LimitUse(name="max_vcpu", most=8, used=8, of_kind={"t3.small/spot": 2})
+        decision = decided(replace(fleet_of(7, 6), limits=(used_up,)), steady_memory(2, 2))
+        assert (decision.action, decision.blocked_by, decision.alerts) == ("none", (), ())
+        waiting = decided(replace(fleet_of(7, 6, waiting=7), limits=(used_up,)), steady_memory(2, 2))
+        assert [alert.kind for alert in waiting.alerts] == ["at_maximum:max_vcpu"]
 
     def test_joining_workers_are_capacity(self) -> None:
         memory = steady_memory(7, 7)

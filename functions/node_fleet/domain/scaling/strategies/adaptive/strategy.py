@@ -75,7 +75,7 @@ def _evaluate_requests(
     for_headroom = 0
     pending = Check(name="pending", verdict="missing", text="pending pods missing", setting="pending_readings")
     if pending_pods:
-        for_headroom = max(0, math.ceil(result.start - capacity.have - 1e-6)) - tick.unknown
+        for_headroom = min(math.ceil(result.start - capacity.have - 1e-6) - tick.unknown, tick.headroom)
         left, waiting = pending_pods.left, pending_pods.waiting
         verdict: Verdict = "up" if capacity.new_workers else "hold" if waiting else "ok"
         text = f"pending {left} (unschedulable, oldest {pending_pods.oldest_seconds} s)" if left else "pending 0"
