@@ -208,7 +208,7 @@ class TestDown:
     def test_a_worker_is_removed_only_when_its_pods_fit_on_the_others(self) -> None:
         """(free, used) places of each worker, the cheapest to empty first."""
         places = CapacityEstimate(
-            demand=2.0, have=3.0, pods_per_worker=7, new_workers=0, worker_slots=((7, 0), (3, 4), (2, 5))
+            demand=2.0, have=3.0, workers=3, pods_per_worker=7, new_workers=(), worker_slots=((7, 0), (3, 4), (2, 5))
         )
         assert [places.fits_without(count) for count in (1, 2, 3)] == [True, False, False]
 
@@ -255,6 +255,17 @@ class TestWorkersOfOtherTypes:
         types = ("m5.xlarge", "t3.small")
         decision = decided(seen, steady_memory(1, 1), min_workers=4, max_workers=most, instance_types=types)
         assert (decision.action, decision.alerts) == ("none", ())
+
+    @pytest.mark.parametrize(("minimum", "maximum"), [((1, 0), (4, 1)), ((4, 1), (10, 7)), ((2, 0), (3, 1))])
+    def test_a_launch_adds_a_worker_of_the_first_type_to_those_that_are_smaller(
+        self, minimum: tuple[int, int], maximum: tuple[int, int]
+    ) -> None:
+        """Four workers that have the capacity of 1.75; one more than the maximum takes the average away."""
+        seen = replace(fleet_of(), workers=(large(0, 1), filled(1, 1), filled(2, 1), filled(3, 1)))
+        memory, policy = steady_memory(1, 1), replace(POLICY, instance_types=("m5.xlarge", "t3.small"))
+        capacity = estimate_capacity(make_tick(seen, memory, policy, START), None, memory.learned.pods)
+        assert capacity is not None and capacity.have == 1.75
+        assert (capacity.of_minimum(minimum[0]), capacity.of_maximum(maximum[0])) == (minimum[1], maximum[1])
 
     def test_small_workers_above_the_minimum_are_removed(self) -> None:
         workers = (large(0, 1), *(filled(n, 1) for n in range(1, 7)))
@@ -360,6 +371,17 @@ class TestMemory:
         old = to_payload(Memory())
         del old["learned"]
         assert from_payload(Memory, old).learned == AdaptiveMemory()
+
+    @pytest.mark.parametrize(("ahead", "learns"), [(1800, False), (1801, True), (30 * 86_400, True)])
+    def test_a_reading_of_a_clock_that_was_ahead_ends_neither_learning_nor_removals(
+        self, ahead: int, learns: bool
+    ) -> None:
+        memory = steady_memory(7, 7, 7)
+        future = (WorkerNeed(at=START + ahead, workers=3),)
+        learned = replace(memory.learned, read_at=START + ahead, needs=future)
+        after = decided(fleet_of(7, 7, 0), replace(memory, learned=learned)).memory.learned
+        assert (after.read_at == START, after.needs[0].at == START) == (learns, learns)
+        assert not learns or all(need.at <= START for need in after.needs)
 
     def test_damaged_trials_start_anew(self) -> None:
         memory = steady_memory(5, 5)

@@ -34,7 +34,9 @@ def evaluated(
     **memory: Any,
 ) -> Evaluation:
     tick = make_tick(snapshot(source=source), Memory(learned=learned, **memory), POLICY, START)
-    capacity = CapacityEstimate(demand=demand, have=9.0, pods_per_worker=7, new_workers=new_workers, worker_slots=())
+    capacity = CapacityEstimate(
+        demand=demand, have=9.0, workers=9, pods_per_worker=7, new_workers=new_workers, worker_slots=()
+    )
     return evaluate(tick, capacity, learned, 0, learned.pods)
 
 
@@ -152,7 +154,7 @@ def test_a_plan_that_starts_no_headroom_alone_starts_it_with_the_workers_of_pend
 def test_half_of_a_count_is_left_after_the_learning_days() -> None:
     learned = replace(EMPTY, rises=(8.0, *EMPTY.rises[1:]))
     tick = make_tick(snapshot(), Memory(), replace(POLICY, learning_days=1, interval_seconds=86_400), START)
-    capacity = CapacityEstimate(demand=1.0, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
+    capacity = CapacityEstimate(demand=1.0, have=9.0, workers=9, pods_per_worker=7, new_workers=(), worker_slots=())
     assert evaluate(tick, capacity, learned, 0, learned.pods).learned.rises[0] == pytest.approx(4.0)
 
 
@@ -194,7 +196,7 @@ def test_what_was_needed_within_the_delay_is_kept() -> None:
 def test_the_minimum_is_held_up_to_the_maximum(minimum: int, hold: int) -> None:
     steady = replace(EMPTY, rises=tuple(1e6 if place % len(RISES) == 0 else 0.0 for place in range(len(RISES) * 5)))
     tick = make_tick(snapshot(), Memory(), POLICY, START)
-    capacity = CapacityEstimate(demand=3.0, have=9.0, pods_per_worker=7, new_workers=(), worker_slots=())
+    capacity = CapacityEstimate(demand=3.0, have=9.0, workers=9, pods_per_worker=7, new_workers=(), worker_slots=())
     found = evaluate(tick, capacity, steady, minimum, steady.pods)
     assert (found.keep, found.learned.needs[-1].workers, set(found.learned.tried.workers)) == (hold, hold, {hold})
 

@@ -36,21 +36,31 @@ MISSING_SHARE = 0.5
 class CapacityEstimate:
     """Demand and capacity, both in workers of the type that a launch creates; `have` includes joining workers.
 
-    pods_per_worker: typical pods on an empty worker. new_workers: workers that the pending pods need beyond all free
-    capacity. worker_slots: (free, used) slots for typical pods of every usable worker, the one with the fewest pods
-    first. mean: the capacity of one worker of this fleet, not 1 where workers have other types than a launch creates.
+    workers: how many instances have this capacity: another number where they have other types. pods_per_worker: typical
+    pods on an empty worker. new_workers: workers that the pending pods need beyond all free capacity. worker_slots:
+    (free, used) slots for typical pods of every usable worker, the one with the fewest pods first.
     """
 
     demand: float
     have: float
+    workers: int
     pods_per_worker: int
     new_workers: tuple[NewWorker, ...]
     worker_slots: tuple[tuple[int, int], ...]
-    mean: float = 1.0
 
-    def of_workers(self, count: int) -> int:
-        """The capacity of so many workers of this fleet: a limit in instances, in the unit of demand and capacity."""
-        return math.floor(count * self.mean + 1e-6)
+    @property
+    def mean(self) -> float:
+        """The capacity of one worker of this fleet."""
+        return self.have / self.workers if self.workers else 1.0
+
+    def of_minimum(self, minimum: int) -> int:
+        """The least capacity, where a minimum of instances is kept: that of so many workers of this fleet."""
+        return math.floor(minimum * self.mean + 1e-6)
+
+    def of_maximum(self, maximum: int) -> int:
+        """The largest capacity, where a maximum of instances is kept: each worker that may be launched adds 1."""
+        more = maximum - self.workers
+        return math.floor(self.have + max(0, more) + min(0, more) * self.mean + 1e-6)
 
     def fits_without(self, count: int) -> bool:
         """Whether the pods of the `count` workers with the fewest pods fit on the other workers."""
@@ -82,11 +92,10 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
     leaving = [w for w in tick.snapshot.workers if w.phase == "cordoned" or (w.phase == "usable" and w.under_notice)]
     moving = sum(_slots_to_move(w, size) for w in leaving)
     coming = sum(slots(capacity, size) for capacity in joining)
-    have, count = (free + used + coming) / per_worker + unknown, len(tick.usable) + len(tick.joining)
     return CapacityEstimate(
         demand=(used + waiting + moving) / per_worker + unknown,
-        have=have,
-        mean=have / count if count else 1.0,
+        have=(free + used + coming) / per_worker + unknown,
+        workers=len(tick.usable) + len(tick.joining),
         pods_per_worker=per_worker,
         new_workers=_new_workers(tick, pending_pods, size, known),
         worker_slots=tuple(worker_slots),

@@ -58,7 +58,10 @@ def evaluate(
     policy, now, demand, keep = tick.policy, tick.read_at, capacity.demand, _keep(tick.policy)
     if learned.places != capacity.pods_per_worker:
         learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
-    limits = capacity.of_workers(minimum), capacity.of_workers(policy.max_workers)
+    if tick.live and learned.read_at > now + headroom.STALE_SECONDS:  # the clock of the server was ahead
+        needs = tuple(replace(need, at=min(need.at, now)) for need in learned.needs)
+        learned = replace(learned, read_at=0, before_at=0, open=(), needs=needs)
+    limits = capacity.of_minimum(minimum), capacity.of_maximum(policy.max_workers)
     pace, is_new, joined = _pace(learned, now, demand), _is_new(tick, learned), _join_seconds(tick, learned)
     boot, rises, still_open = learned.boot_seconds, learned.rises, learned.open
     if is_new:

@@ -145,7 +145,7 @@ def _evaluate_scale_down(
 ) -> tuple[int, list[Check]]:
     """How many workers to remove: unneeded for the scale-down delay, and their pods fit on the other workers."""
     have = math.floor(capacity.have + 1e-6)
-    surplus = have - max(capacity.of_workers(minimum), result.choice.workers)
+    surplus = have - max(capacity.of_minimum(minimum), result.choice.workers)
     if surplus <= 0 or tick.joining:
         return 0, []
     if blocker:
