@@ -19,7 +19,7 @@ from tests.support.file_order import OnePlane, begin_elsewhere, distribute
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.quick_run import record_quick_run
 from tests.support.recorded_calls import LEDGER, granted, judge
-from tests.support.tiers import Tier, add_options, choose_seed, is_left_out, refuse_missing_files, select, tier_of
+from tests.support.tiers import Tier, add_options, choose_seed, is_left_out, refuse_wrong_words, select, tier_of
 
 # Fakes and moto need credentials, and these belong to no account.
 NO_ACCOUNT = {
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before any test module is imported."""
-    refuse_missing_files(config)
+    refuse_wrong_words(config)
     gc.set_threshold(*OBJECTS_BETWEEN_COLLECTIONS)
     choose_seed(config)
     examples = {"max_examples": QUICK_EXAMPLES} if is_quick_tier(config) else {}

@@ -54,19 +54,24 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--since", help="with --changed: changes since this commit (default: since main)")
 
 
-def refuse_missing_files(config: pytest.Config) -> None:
-    """A file or folder that does not exist ends the run with its name: a run in several processes would not say it."""
+def refuse_wrong_words(config: pytest.Config) -> None:
+    """What does not exist ends the run with its name, before several processes stumble over it without a word."""
     for word in config.args:
         path = config.invocation_params.dir / word.partition("::")[0]
         if not path.exists():
             raise pytest.UsageError(f"{word}: no such file or folder; name tests as in tests/unit/test_words.py")
+    if config.option.changed:
+        reached_by_changes(config)
 
 
 def choose_seed(config: pytest.Config) -> None:
     """Without --sample-seed the seed is the day, and 0 with --all. The environment passes it to other processes."""
     if config.option.sample_seed is None:
         seed = 0 if config.option.whole else dt.datetime.now(tz=dt.UTC).date().toordinal()
-        config.option.sample_seed = int(os.environ.setdefault(SEED, str(seed)))
+        given = os.environ.setdefault(SEED, str(seed))
+        if not given.isdecimal():
+            raise pytest.UsageError(f"{SEED}={given}: expected a whole number, as in --sample-seed 739950")
+        config.option.sample_seed = int(given)
 
 
 def tier_of(config: pytest.Config) -> Tier:
@@ -85,11 +90,18 @@ def is_left_out(config: pytest.Config, path: Path) -> bool:
     """Whether it is a test file that no changed file reaches."""
     if not config.option.changed or not path.name.startswith("test_"):
         return False
+    reached = reached_by_changes(config)
+    return reached is not None and path.relative_to(ROOT).as_posix() not in reached
+
+
+def reached_by_changes(config: pytest.Config) -> frozenset[str] | None:
+    """The test files of --changed; None for all of them."""
     try:
-        reached = reached_tests(changed_files(config.option.since))
+        return reached_tests(changed_files(config.option.since))
     except subprocess.CalledProcessError as error:
         raise pytest.UsageError(f"--changed: {error.stderr.strip()}; name a commit with --since") from error
-    return reached is not None and path.relative_to(ROOT).as_posix() not in reached
+    except FileNotFoundError as error:
+        raise pytest.UsageError("--changed: git was not found, and it names the changed files: install git") from error
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

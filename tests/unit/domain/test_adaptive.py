@@ -310,6 +310,11 @@ class TestMissing:
         assert "requests of most workers are unknown, so the rules of the preset node-fleet decide" in decision.sentence
         assert "71.0 % over 70 %" in decision.sentence
 
+    def test_before_the_first_pod_the_default_rules_decide_and_it_says_so(self) -> None:
+        bare = tuple(filled(n, 0, pods=0, cpu_requested_milli=0, memory_requested_mib=0) for n in range(2))
+        decision = decided(snapshot(cpu_percent=71.0, workers=bare))
+        assert "no pod was seen yet, so the rules of the preset node-fleet decide" in decision.sentence
+
     def test_the_default_rules_use_thresholds_that_an_operator_has_set_and_the_targets_of_the_preset(self) -> None:
         bare = tuple(replace(filled(n, 3), cpu_requested_milli=None) for n in range(9))
         waited = Memory(

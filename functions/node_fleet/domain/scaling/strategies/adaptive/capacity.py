@@ -73,10 +73,10 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
 
     None when the requests of more than MISSING_SHARE of the usable workers are unknown, or when no pod was ever seen.
     """
+    if lacks_requests(tick):
+        return None
     known = [w for w in tick.usable if _has_known_requests(w)]
     unknown = len(tick.usable) - len(known)
-    if unknown > MISSING_SHARE * len(tick.usable):
-        return None
     shapes = pending_pods.helpful if pending_pods else ()
     size = typical_pod(sums, shapes)
     new_worker = _new_worker_capacity(tick, known)
@@ -100,6 +100,11 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
         new_workers=_new_workers(tick, pending_pods, size, known),
         worker_slots=tuple(worker_slots),
     )
+
+
+def lacks_requests(tick: Tick) -> bool:
+    """Whether the requests of more than MISSING_SHARE of the usable workers are unknown."""
+    return sum(not _has_known_requests(w) for w in tick.usable) > MISSING_SHARE * len(tick.usable)
 
 
 def _has_known_requests(w: Worker) -> bool:

@@ -16,7 +16,7 @@ from node_fleet.domain.scaling.signals.custom_metrics import evaluate_custom_met
 from node_fleet.domain.scaling.signals.idle import evaluate_projection, find_idle_blocker
 from node_fleet.domain.scaling.signals.load import evaluate_load, hold_for_joining
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
-from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
+from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity, lacks_requests
 from node_fleet.domain.scaling.strategies.adaptive.headroom import HeadroomChoice
 from node_fleet.domain.scaling.strategies.adaptive.learning import Evaluation, evaluate, learn_pod_size, with_defaults
 from node_fleet.domain.scaling.strategies.adaptive.preset import ADAPTIVE_PRESET
@@ -30,7 +30,8 @@ def apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -
     pods = learn_pod_size(tick, learned)
     capacity = estimate_capacity(tick, pending_pods, pods)
     if capacity is None:
-        change = _apply_default_thresholds(tick, pending_pods, minimum)
+        cause = "requests of most workers are unknown" if lacks_requests(tick) else "no pod was seen yet"
+        change = _apply_default_thresholds(tick, pending_pods, minimum, cause)
         change.learned = replace(learned, pods=pods)
         return change
     result = evaluate(tick, capacity, learned, minimum, pods)
@@ -52,7 +53,7 @@ def apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -
     return change
 
 
-def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
+def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int, cause: str) -> DesiredChange:
     """The strategy `thresholds` with the thresholds of the preset node-fleet, where those of adaptive are unchanged."""
     default = Policy()
     thresholds = {
@@ -63,7 +64,7 @@ def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, mini
     policy = replace(tick.policy, **thresholds)
     change = apply_thresholds(replace(tick, policy=policy), pending_pods, minimum)
     change.policy = policy
-    text = "requests of most workers are unknown, so the rules of the preset node-fleet decide"
+    text = f"{cause}, so the rules of the preset node-fleet decide"
     change.checks.append(Check(name="requests", verdict="missing", text=text, setting="preset"))
     return change
 
