@@ -23,6 +23,7 @@ except ImportError:  # Windows
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
+PIP = "pip==26.3"
 WIDTH, MOVE_SECONDS = 74, 0.2
 """Of the line that moves during the set-up: its characters, and the time between two movements."""
 STAMP = VENV / "node-fleet-pins"
@@ -163,8 +164,12 @@ def set_up(requirements: str) -> None:
     if uv:
         subprocess.run([uv, "pip", *wanted, "--python", str(PYTHON)], check=True)
     else:
-        # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
         pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        with Moving(
+            "renewing pip"
+        ):  # the one of Python 3.11 takes three times as long to read the index, but does it too
+            subprocess.run([*pip, "install", PIP], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
         show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], count_pins(requirements))
     warm_up()
     STAMP.write_text(pins(requirements), encoding="utf-8")

@@ -186,13 +186,14 @@ def test_set_up_uses_uv_where_it_is_installed(
     monkeypatch.setattr(start_script, "STAMP", tmp_path / "pins")
     monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/uv" if has_uv else None)
-    monkeypatch.setattr(start_script.subprocess, "run", lambda command, check: commands.append(command))
+    monkeypatch.setattr(start_script.subprocess, "run", lambda command, **_: commands.append(command))
     monkeypatch.setattr(start_script, "show_progress", lambda command, total: commands.append(command))
     monkeypatch.setattr(start_script, "warm_up", lambda: None)
     start_script.install("requirements.txt")
     start_script.install("requirements.txt")  # the stamp says that nothing is left to do
-    venv, command = commands
+    venv, *renewed, command = commands
     assert venv[1:3] == ["-m", "venv"]
+    assert [words[-2:] for words in renewed] == ([] if has_uv else [["install", start_script.PIP]])
     assert command[:2] == (["/usr/bin/uv", "pip"] if has_uv else [sys.executable, "-m"])
     assert {"install", "--no-deps", str(ROOT / "requirements.txt")} <= set(command)
     if not has_uv:
