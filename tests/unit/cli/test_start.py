@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import functools
 import os
 import shutil
 import signal
@@ -144,5 +145,12 @@ def test_ctrl_c_before_the_command_line_is_loaded_shows_no_stack_trace(tmp_path:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "functions")])
     words = [sys.executable, "-P", "-m", "cli", "demo"]
-    ended = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        words,
+        env={**os.environ, "PYTHONPATH": path},
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # ignored by what a script starts
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
