@@ -149,6 +149,11 @@ def _reader(kind: Any) -> Reader:
     return _scalar_reader(kind)
 
 
+def _is_object(data: Any) -> typing.TypeGuard[Mapping[str, Any]]:
+    """Whether it is an object of JSON; only of other types the slow question is asked."""
+    return type(data) is dict or (type(data) is not list and isinstance(data, Mapping))
+
+
 def _wrong(data: Any, expected: str) -> _Malformed:
     return _Malformed(f"is {data!r:.80}, expected {expected}")
 
@@ -206,7 +211,7 @@ def _tuple_reader(kind: Any) -> Reader:
     item, only = _reader(kind), {kind} & _PLAIN
 
     def read(data: Any) -> Any:
-        if isinstance(data, Mapping) and set(data) - {"same"} in ({"columns", "rows"}, {"columns", "packed"}):
+        if _is_object(data) and set(data) - {"same"} in ({"columns", "rows"}, {"columns", "packed"}):
             data = _table_rows(data)
         if not isinstance(data, list | tuple):
             raise _wrong(data, "a list")
@@ -228,7 +233,7 @@ def _dict_reader(kind: Any) -> Reader:
     item = _reader(kind)
 
     def read(data: Any) -> Any:
-        if not isinstance(data, Mapping):
+        if not _is_object(data):
             raise _wrong(data, "an object")
         return {str(key): value for key, value in _read_values(data, dict.fromkeys(data, item)).items()}
 
@@ -241,7 +246,7 @@ def _record_reader(cls: type) -> Reader:
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
 
     def read(data: Any) -> Any:
-        if not isinstance(data, Mapping):
+        if not _is_object(data):
             raise _wrong(data, "an object")
         if not readers.keys() >= data.keys():
             unknown = min(data.keys() - readers.keys())
