@@ -60,7 +60,7 @@ class CapacityEstimate:
     def of_maximum(self, maximum: int) -> int:
         """The largest capacity, where a maximum of instances is kept: each worker that may be launched adds 1."""
         more = maximum - self.workers
-        return math.floor(self.have + max(0, more) + min(0, more) * self.mean + 1e-6)
+        return math.floor(self.have + (more if more >= 0 else more * self.mean) + 1e-6)
 
     def fits_without(self, count: int) -> bool:
         """Whether the pods of the `count` workers with the fewest pods fit on the other workers."""
@@ -73,10 +73,10 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
 
     None when the requests of more than MISSING_SHARE of the usable workers are unknown, or when no pod was ever seen.
     """
-    if lacks_requests(tick):
-        return None
     known = [w for w in tick.usable if _has_known_requests(w)]
     unknown = len(tick.usable) - len(known)
+    if unknown > MISSING_SHARE * len(tick.usable):
+        return None
     shapes = pending_pods.helpful if pending_pods else ()
     size = typical_pod(sums, shapes)
     new_worker = _new_worker_capacity(tick, known)
