@@ -165,9 +165,8 @@ def set_up(requirements: str) -> None:
         subprocess.run([uv, "pip", *wanted, "--python", str(PYTHON)], check=True)
     else:
         pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        with Moving(
-            "renewing pip"
-        ):  # the one of Python 3.11 takes three times as long to read the index, but does it too
+        # The pip of Python 3.11 takes three times as long to read the index. It has to do where it cannot be renewed.
+        with Moving("renewing pip"):
             subprocess.run([*pip, "install", PIP], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
         show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], count_pins(requirements))

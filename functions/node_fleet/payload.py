@@ -50,7 +50,7 @@ class _Malformed(InvalidInputError):
 def to_payload(value: Any) -> Any:
     """The JSON form of a dataclass, tuple, dict or scalar. Floats are rounded to 4 digits."""
     kind: Any = type(value)
-    return _writer(kind)(value)
+    return value if kind in _PLAIN else _writer(kind)(value)
 
 
 def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
@@ -69,9 +69,9 @@ def _write_sequence(items: typing.Sequence[Any]) -> Any:
     if kinds and all(map(is_dataclass, kinds)):
         kind: Any = type(items[0])
         names, values_of = _fields(kind)
-        rows = [[_written(value) for value in values_of(item)] for item in items]
+        rows = [[to_payload(value) for value in values_of(item)] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
-    return [_written(item) for item in items]
+    return [to_payload(item) for item in items]
 
 
 @functools.cache
@@ -116,19 +116,14 @@ def _table_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _writer(kind: Any) -> Writer:
     if is_dataclass(kind):
         names, values_of = _fields(typing.cast(type, kind))
-        return lambda value: {name: _written(item) for name, item in zip(names, values_of(value), strict=True)}
+        return lambda value: {name: to_payload(item) for name, item in zip(names, values_of(value), strict=True)}
     if issubclass(kind, tuple | list):
         return _write_sequence
     if issubclass(kind, Mapping):
-        return lambda value: {str(key): _written(item) for key, item in value.items()}
+        return lambda value: {str(key): to_payload(item) for key, item in value.items()}
     if issubclass(kind, float):
         return lambda value: round(value, _DIGITS)
     return lambda value: value
-
-
-def _written(value: Any) -> Any:
-    kind: Any = type(value)
-    return value if kind in _PLAIN else _writer(kind)(value)
 
 
 @functools.cache

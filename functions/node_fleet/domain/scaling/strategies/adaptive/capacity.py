@@ -75,7 +75,7 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
     """
     known = [w for w in tick.usable if _has_known_requests(w)]
     unknown = len(tick.usable) - len(known)
-    if unknown > MISSING_SHARE * len(tick.usable):
+    if _are_too_many(unknown, tick):
         return None
     shapes = pending_pods.helpful if pending_pods else ()
     size = typical_pod(sums, shapes)
@@ -104,7 +104,11 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
 
 def lacks_requests(tick: Tick) -> bool:
     """Whether the requests of more than MISSING_SHARE of the usable workers are unknown."""
-    return sum(not _has_known_requests(w) for w in tick.usable) > MISSING_SHARE * len(tick.usable)
+    return _are_too_many(sum(not _has_known_requests(w) for w in tick.usable), tick)
+
+
+def _are_too_many(unknown: int, tick: Tick) -> bool:
+    return unknown > MISSING_SHARE * len(tick.usable)
 
 
 def _has_known_requests(w: Worker) -> bool:
