@@ -85,6 +85,13 @@ def test_a_dry_spot_pool_is_asked_once_and_the_next_zone_takes_over(fleet: Bench
     assert any("no capacity" in note and ZONES[0] in note for note in answer["notes"])
 
 
+def test_a_zone_in_which_ec2_does_not_offer_the_types_as_spot_is_no_fault_of_the_template(fleet: Bench) -> None:
+    fleet.cloud.ec2.dry_pool(az=ZONES[0], market="spot", code="InvalidFleetConfiguration")
+    answer = launch(fleet)
+    assert places(fleet) == [(zone, "spot", TYPES, 1) for zone in ZONES[:2]]
+    assert (len(fleet.instances()), answer["alerts"]) == (1, [])
+
+
 def test_types_then_zones_then_on_demand(fleet: Bench) -> None:
     fleet.cloud.ec2.dry_pool(market="spot")
     launch(fleet)

@@ -53,7 +53,8 @@ REFUSALS = (
     RefusalClass(
         codes=(
             "InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacity UnfulfillableCapacity "
-            "SpotMaxPriceTooLow Unsupported Server.SpotInstanceTermination Server.SpotInstanceShutdown"
+            "SpotMaxPriceTooLow Unsupported InvalidFleetConfiguration Server.SpotInstanceTermination "
+            "Server.SpotInstanceShutdown"
         ),
         meaning="EC2 has no capacity in this pool",
         reaction="next pool",
