@@ -298,9 +298,6 @@ class Turn:
             quiet = self.services.settings.alert_quiet_seconds
             memory, alerts = alert_once(self._memory, alert, self.now, quiet)
             event = put(event, memory=memory)
-        found = [*(notes or ()), *(one.text for one in alerts)]
-        notify = bool(found) and status != "on"
-        return put(
-            add_alerts(event, notes=found, alerts=alerts),
-            hibernate={"status": status, "detail": detail, "notify": notify},
-        )
+        event = add_alerts(event, notes=[*(notes or ()), *(one.text for one in alerts)], alerts=alerts)
+        notify = bool(event["notes"] or event["alerts"]) and status != "on"
+        return put(event, hibernate={"status": status, "detail": detail, "notify": notify})

@@ -56,7 +56,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     run, inspected = take(event, "run", Run), event["inspection"]
     rest = {key: value for key, value in event.items() if key != "inspection"}
     if not inspected["known"]:
-        return _no_worker(rest, f"unknown: {inspected['detail']}", notify=bool(event.get("alerts")))
+        return _no_worker(rest, f"unknown: {inspected['detail']}")
     inspection = parse_inspection("\n".join(unpacked(inspected["lines"])))
     state, instances = services.state.renew(run), services.ec2.instances()
     eligibility = _judge(services, event, inspection, state, instances)
@@ -77,10 +77,10 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         return put(rest, selection=selection)
     if not plan.targets and (replacing or decision.rule == STANDBY):
         rest = _remember_refusal(services, rest, plan)
-        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(rest.get("alerts")))
+        return _no_worker(rest, plan.sentence, kept=kept)
     if not plan.targets:
         rest = _report_kept(services, rest if decision.replace else _after_no_removal(services, rest), eligibility)
-        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace or lost))
+        return _no_worker(rest, plan.sentence, kept=kept, notify=bool(decision.replace))
     operation = _begin(services, run, event, plan, len(instances))
     return put(rest, operation=operation, selection={"status": "selected", "detail": plan.sentence, "kept": kept})
 
@@ -257,6 +257,10 @@ def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, An
     return put(event, selection=selection, outcome=Outcome(kind="dry_run", text=f"dry run: would {verb} {removed}"))
 
 
-def _no_worker(event: dict[str, Any], sentence: str, *, kept: list[str] | None = None, notify: bool) -> dict[str, Any]:
-    selection = {"status": "none", "detail": sentence, "kept": kept or [], "notify": notify}
+def _no_worker(
+    event: dict[str, Any], sentence: str, *, kept: list[str] | None = None, notify: bool = False
+) -> dict[str, Any]:
+    """The event after no worker was selected. notify: this is reported even when the run has no other news."""
+    has_news = any(event.get(name) for name in ("alerts", "notes", "ended")) or bool(event["decision"].get("alerts"))
+    selection = {"status": "none", "detail": sentence, "kept": kept or [], "notify": notify or has_news}
     return put(event, selection=selection, outcome=Outcome(kind="none", text=f"no worker was removed: {sentence}"))

@@ -19,6 +19,7 @@ from handlers.undo_drain import handler as undo_drain
 from node_fleet.domain.model.errors import Ec2Error, PausedError, ServerNotFoundError, TerminationRefusedError
 from node_fleet.domain.model.hibernation import Hibernation, Order, Phase
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.incidents import incident_of
 from node_fleet.payload import take
 from node_fleet.settings import Settings
@@ -280,6 +281,13 @@ def test_a_stopped_server_is_reported_once_and_no_run_has_anything_to_do_for_ten
     assert remembered(services).order_seen == SLEEP.since
     status, _, given = step(services)
     assert (status, given["hibernate"]["notify"], given["notes"]) == ("waiting", False, [])
+
+
+def test_what_earlier_steps_report_is_sent_although_a_step_on_the_way_off_only_waits(services: FakeServices) -> None:
+    known(services, "stopping")
+    services.ec2.server_state = "stopping"
+    status, kinds, given = step(services, alerts=(Alert(kind="lock_taken_over", text="took over the lock"),))
+    assert (status, kinds, given["hibernate"]["notify"]) == ("waiting", ["lock_taken_over"], True)
 
 
 def test_the_last_check_before_the_end_is_not_after_it(services: FakeServices) -> None:

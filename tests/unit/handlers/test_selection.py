@@ -12,6 +12,7 @@ from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachabl
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.notify.incident_state import EndedIncident
 from node_fleet.payload import take, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import (
@@ -30,6 +31,8 @@ from tests.support.handlers.fakes import (
     worker,
     worker_line,
 )
+
+UNKNOWN = {"known": False, "detail": "server_not_managed: x", "lines": []}
 
 
 def test_the_lines_of_the_server_are_passed_on(services: FakeServices) -> None:
@@ -133,6 +136,28 @@ def test_a_run_that_removes_no_worker_is_reported_when_it_was_to_replace_one(
     assert (selection["notify"], selection["kept"][:1]) == (notify, [f"worker {A}: kept, another user cordoned it"])
 
 
+LARGE_POD = Alert(kind="pod_too_large:64000m/100Mi", text="pod shop/huge-1 requests 64000m CPU")
+
+
+@pytest.mark.parametrize("rule", ["idle", "drifted"])
+@pytest.mark.parametrize("kept", [inspected(inspection_text(worker_line(A, "RCW", "?"))), UNKNOWN])
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"decision": (LARGE_POD,)},
+        {"alerts": (LARGE_POD,)},
+        {"notes": ("scaled up from 2 to 4 workers",)},
+        {"ended": (EndedIncident(key="at_maximum", last_seen=NOW - 700),)},
+    ],
+)
+def test_what_a_run_has_to_report_is_sent_although_it_removes_no_worker(
+    services: FakeServices, rule: str, kept: dict[str, Any], news: dict[str, Any]
+) -> None:
+    payload = services.payload(inspection=kept, **{name: found for name, found in news.items() if name != "decision"})
+    payload["decision"] |= {"rule": rule, "alerts": to_payload(news.get("decision", ()))}
+    assert select_nodes(payload, None)["selection"]["notify"] is True
+
+
 @pytest.mark.parametrize(("drift", "dead", "first"), [("image", "", True), ("", "", False), ("image", A, False)])
 def test_when_no_idle_worker_can_be_removed_outdated_workers_do_not_wait_for_that(
     services: FakeServices, drift: str, dead: str, first: bool
@@ -201,12 +226,11 @@ def test_a_worker_under_notice_does_not_hold_the_minimum(services: FakeServices,
 
 
 def test_an_unknown_inspection_removes_no_worker_and_is_reported_once(services: FakeServices) -> None:
-    unknown = {"known": False, "detail": "server_not_managed: x", "lines": []}
-    answered = services.run(select_nodes, inspection=unknown)
+    answered = services.run(select_nodes, inspection=UNKNOWN)
     assert answered["selection"]["status"] == "none"
     assert (answered["selection"]["notify"], answered["selection"]["kept"]) == (False, [])
     alerts = (Alert(kind="server_unreachable", text="x"),)
-    assert services.run(select_nodes, inspection=unknown, alerts=alerts)["selection"]["notify"] is True
+    assert services.run(select_nodes, inspection=UNKNOWN, alerts=alerts)["selection"]["notify"] is True
     assert services.state.calls == []
 
 
