@@ -11,6 +11,7 @@ import pytest
 from handlers.decide import handler
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.memory import Memory, ReadingPoint
+from node_fleet.domain.model.run import Alert
 from node_fleet.domain.notify.incident_state import EndedIncident
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.payload import from_payload, take, to_payload, unpacked
@@ -88,6 +89,14 @@ def test_the_end_of_an_incident_is_sent_once_and_is_kept_from_an_earlier_round()
     again = handler({**answer, "memory": {**given["memory"], "alerted": {"not_ready:i-1": START - 700}}}, None)
     assert keys(again) == ["at_maximum", "not_ready:i-1"]
     assert "ended" not in handler(event(pending=()), None)
+
+
+def test_an_alert_of_an_earlier_round_is_kept_for_the_message_of_the_run() -> None:
+    first = handler(event(pending=pods(1, cpu_milli=64_000)), None)
+    (alert,) = take(first["decision"], "alerts", tuple[Alert, ...])
+    second = handler(first, None)
+    assert second["decision"]["alerts"] == []
+    assert take(second, "alerts", tuple[Alert, ...]) == (alert,)
 
 
 def test_a_malformed_snapshot_is_one_clear_error() -> None:
