@@ -42,7 +42,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     run = take(event, "run", Run)
     recorded = services.state.renew(run, even_paused=True).operation
-    operation = recorded or known(event, "operation", Operation)
+    operation = recorded or _closed_before(event)
     now, policy = services.clock.now(), services.settings.policy()
     failure = scale_up_failure(plain_failure(event["failure"]) if "failure" in event else None, operation)
     rule = event.get("decision", {}).get("rule", "")
@@ -74,6 +74,13 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         text = f"no worker was launched: {unlaunched_reason(operation)}"
         return put(answer, outcome=Outcome(kind="none", text=text))
     return put(answer, failure={"Error": failure["error"], "Cause": failure["cause"]})
+
+
+def _closed_before(event: dict[str, Any]) -> Operation | None:
+    """The operation that an earlier call has closed; None for that of an earlier round, which is complete."""
+    operation: Operation | None = known(event, "operation", Operation)
+    complete = [one["operation_id"] for one in event.get("rounds", ())]
+    return None if operation is None or operation.operation_id in complete else operation
 
 
 def _stop_roll_out(services: Services, memory: Memory, operation: Operation | None) -> tuple[Memory, Alert | None]:

@@ -12,6 +12,7 @@ from handlers.fail_scale_up import handler as fail
 from handlers.launch_nodes import handler as launch_nodes
 from node_fleet.domain.model.memory import BackOff, Memory
 from node_fleet.domain.model.snapshot import PodShape
+from node_fleet.domain.model.standby import PREFIX
 from node_fleet.payload import from_payload, to_payload
 from tests.support.handlers.bench import ZONES, Bench
 
@@ -85,6 +86,22 @@ def test_a_failed_launch_is_closed_with_a_back_off_and_without_a_stamp(fleet: Be
     assert [b.key for b in state.memory.back_offs] == ["scale_up"]
     assert answer["failure"] == {"Error": "QuotaExceededError", "Cause": "no worker could be launched: quota"}
     assert answer["alerts"]["rows"] == [["quota_exceeded", "no worker could be launched: quota", False]]
+
+
+@pytest.mark.parametrize("before", [{}, {"replace_reason": "on-demand"}, {"operation_id": f"{PREFIX}1"}])
+def test_a_launch_without_any_pool_left_is_no_failure_of_the_round_before_it(
+    fleet: Bench, before: dict[str, str]
+) -> None:
+    first = complete(joined(fleet, pods=3), None)
+    first["operation"] |= before
+    first["rounds"][0] |= {name: value for name, value in before.items() if name == "operation_id"}
+    decision = {"action": "scale_up", "count": 1, "rule": "pending", "sentence": "pods wait -> +1"}
+    failure = {"Error": "NoCapacityError", "Cause": "EC2 recently refused every pool"}
+    answer = fail({**first, "decision": decision, "failure": failure}, None)
+    memory = memory_of(answer)
+    assert ([b.key for b in memory.back_offs], answer["failure"]) == (["scale_up"], failure)
+    assert answer["alerts"]["rows"] == [["no_capacity", failure["Cause"], False]]
+    assert memory.totals == memory_of(first).totals, "the launches of the earlier round are counted"
 
 
 @pytest.mark.parametrize(("times", "seconds"), [(1, 0), (2, 0), (3, 900), (4, 1800)])
