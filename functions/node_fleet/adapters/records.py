@@ -15,7 +15,7 @@ from node_fleet.adapters.dynamodb import from_attributes, table_errors, to_attri
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
 from node_fleet.domain.notify.threads import Thread
-from node_fleet.payload import from_payload, to_payload
+from node_fleet.payload import from_payload, known, to_payload
 from node_fleet.settings import Settings
 
 _DAY, _HOUR = 86400, 3600
@@ -54,22 +54,22 @@ class Records:
             "usable": len(snapshot.usable),
             **{f"custom_{c.name}": c.value for c in snapshot.custom},
         }
-        known = {name: to_payload(value) for name, value in figures.items() if _is_known(value)}
-        at = int(known["at"])
-        self._put(self._settings.history_table, _key("reading", at), at, self._settings.history_days, known)
+        stored = {name: to_payload(value) for name, value in figures.items() if _is_known(value)}
+        at = int(stored["at"])
+        self._put(self._settings.history_table, _key("reading", at), at, self._settings.history_days, stored)
 
     def latest_snapshot(self, since: int) -> Snapshot | None:
         """The last live snapshot with values that an ended run has recorded and that was read at `since` or later.
 
-        A run is recorded under its start, at most an hour before its last reading.
+        A run is recorded under its start, at most an hour before its last reading. A snapshot that another version
+        recorded and that this one cannot read counts as none.
         """
         table, first = self._settings.events_table, _key("event", since - LONGEST_RUN_SECONDS)
         for item in self._query(table, first, "event$", newest_first=True):
-            data = json.loads(item["data"]).get("snapshot") if item["kind"] == "decision" else None
-            if data and data["source"] == "live":
-                snapshot: Snapshot = from_payload(Snapshot, data, path="snapshot")
-                if snapshot.has_values:
-                    return snapshot if snapshot.read_at >= since else None
+            data = json.loads(item["data"]) if item["kind"] == "decision" else {}
+            snapshot: Snapshot | None = known(data, "snapshot", Snapshot)
+            if snapshot and snapshot.source == "live" and snapshot.has_values:
+                return snapshot if snapshot.read_at >= since else None
         return None
 
     def readings(self, since: int, until: int) -> tuple[dict[str, Any], ...]:

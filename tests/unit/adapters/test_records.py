@@ -93,6 +93,15 @@ def test_the_latest_snapshot_of_a_long_run_is_found_by_the_time_of_its_reading(
     assert records.latest_snapshot(since) == (reading(START + 3600) if found else None)
 
 
+def test_a_snapshot_that_another_version_recorded_counts_as_none(dynamo: Any) -> None:
+    records = Records(dynamo, SETTINGS)
+    of_other_version = {"snapshot": {**to_payload(reading(START + 120)), "clouds": 3}}
+    records.put_event("decision", START + 120, of_other_version, key="run-2")
+    assert records.latest_snapshot(START) is None
+    record_run(records, START, reading(START))
+    assert records.latest_snapshot(START) == reading(START)
+
+
 def test_hours_are_summed_up_from_their_readings_and_the_running_hour_is_left_out(dynamo: Any) -> None:
     records = Records(dynamo, SETTINGS)
     for minute, cpu in ((0, 10.0), (2, 20.0), (58, 60.0), (60, 90.0), (62, None)):
