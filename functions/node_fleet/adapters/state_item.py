@@ -1,12 +1,14 @@
 """The state item as DynamoDB keeps it: which attribute holds what, and the expressions that set several of them.
 
-A damaged order to be on or off counts as none, and a damaged record of the fleet's being off as off.
+A damaged order to be on or off counts as none, and a damaged record of the fleet's being off as off. Of the memory each
+field counts on its own: an older version, which runs on in long executions and after an update is undone, reads it too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidInputError
@@ -36,6 +38,7 @@ _SPOT_LOST = "spot_lost#"
 def fleet_state(cluster_id: str, item: Mapping[str, Any], now: int) -> FleetState:
     """The item as the domain sees it; an empty state when there is none."""
     lease, problems = readable_lease(item)
+    memory, unread = _memory(item.get("memory"))
     return FleetState(
         cluster_id=cluster_id,
         fence=lease.fence if lease else int(item.get("lock_fence", 0)),
@@ -43,7 +46,7 @@ def fleet_state(cluster_id: str, item: Mapping[str, Any], now: int) -> FleetStat
         last_tick=int(item.get("last_tick", 0)),
         pause=_record(Pause, item.get("pause")),
         operation=_record(Operation, item.get("operation")),
-        memory=count_losses(_memory(item.get("memory")), _spot_lost(item), now),
+        memory=count_losses(memory, _spot_lost(item), now),
         reservations=from_payload(tuple[Reservation, ...], item.get("reservations", [])),
         slots_version=int(item.get("slots_version", 0)),
         notices=_records(Notice, item, NOTICE),
@@ -51,7 +54,7 @@ def fleet_state(cluster_id: str, item: Mapping[str, Any], now: int) -> FleetStat
         protections=_records(Protection, item, PROTECTED),
         timed_minimums=_timed_minimums(item),
         node_count=int(item.get("node_count", 0)),
-        problems=problems,
+        problems=(*problems, *unread),
         hibernation=_hibernation(item.get("hibernation")),
         hibernate_order=_readable(Order, item.get("hibernate_order")),
     )
@@ -107,9 +110,27 @@ def _timed_minimums(item: Mapping[str, Any]) -> tuple[TimedMinimum, ...]:
     return found
 
 
-def _memory(text: Any) -> Memory:
-    """Memory is stored as JSON text: no query reads inside it, and text is half the size of an attribute map."""
-    return from_payload(Memory, json.loads(text)) if text else Memory()
+def _memory(text: Any) -> tuple[Memory, tuple[str, ...]]:
+    """The memory, and a sentence for each field that another version stored and that this one cannot read.
+
+    Stored as JSON text: no query reads inside it, and text is half the size of an attribute map. A field that is left
+    out has its default: at worst a back-off or what was learned is lost. An operation is read as a whole or not at all.
+    """
+    stored = json.loads(text) if text else {}
+    try:
+        return from_payload(Memory, stored), ()
+    except InvalidInputError:
+        return _readable_fields(stored)
+
+
+def _readable_fields(stored: Mapping[str, Any]) -> tuple[Memory, tuple[str, ...]]:
+    memory, unread = Memory(), list[str]()
+    for name, value in stored.items():
+        try:
+            memory = replace(memory, **{name: getattr(from_payload(Memory, {name: value}), name)})
+        except InvalidInputError:
+            unread.append(f"the memory has the field {name}, which this version cannot read and leaves out")
+    return memory, tuple(unread)
 
 
 def memory_sets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -73,6 +74,23 @@ def an_operation(name: str = "op-1") -> Operation:
 def put(dynamo: Any, **attributes: Any) -> None:
     item = {"cluster_id": SETTINGS.cluster_id, **attributes}
     dynamo.put_item(TableName=SETTINGS.state_table, Item=to_attributes(item))
+
+
+def test_of_the_memory_of_another_version_what_this_one_cannot_read_counts_as_not_stored(
+    store: StateStore, dynamo: Any
+) -> None:
+    stored = to_payload(Memory(last_action="scale_up", last_action_at=START, rebooted={"i-1": START}))
+    stored |= {"forecast": [1, 2], "roll_out": {"current": None, "wave": 2}}
+    key = to_attributes({"cluster_id": SETTINGS.cluster_id})
+    item = key | to_attributes({"memory": json.dumps(stored)})
+    dynamo.put_item(TableName=SETTINGS.state_table, Item=item)
+    state = store.load()
+    assert state.memory == Memory(last_action="scale_up", last_action_at=START, rebooted={"i-1": START})
+    assert state.problems == tuple(
+        f"the memory has the field {name}, which this version cannot read and leaves out"
+        for name in ("roll_out", "forecast")
+    )
+    assert store.acquire(a_run()).status == "acquired"
 
 
 def test_acquiring_is_one_conditional_update_and_nothing_else(dynamo: Any, clock: SteppedClock) -> None:
