@@ -219,7 +219,9 @@ def test_a_notice_for_many_workers_stays_below_the_limit() -> None:
     once = sum(EVENTS[s["Type"]] for branch in branches for s in branch["States"].values()) + 4
     look = sum(EVENTS[kind] for kind in ("Wait", "Task", "Choice"))
     room = sum(EVENTS[item["States"][name]["Type"]] for name in ROOM_RING)
-    assert 10 * (once + (MAX_DRAIN_CHECKS + 5) * look + len(CAPACITY_WAITS) * room) < HISTORY_LIMIT
+    longest = once + (MAX_DRAIN_CHECKS + 5) * look + len(CAPACITY_WAITS) * room
+    assert 10 * longest < HISTORY_LIMIT
+    assert INTERRUPTION["States"]["EachNotice"]["MaxConcurrency"] * longest < AWS_HISTORY_LIMIT
     assert POLL_SECONDS * MAX_DRAIN_CHECKS >= 120
 
 

@@ -276,6 +276,17 @@ def test_a_scheduled_change_is_answered_when_its_drain_is_due_and_the_worker_cou
     assert commands(fleet) == ["DrainNode", "ForgetNode"] and not fleet.state().notices
 
 
+@pytest.mark.settings(max_workers=24, spot_percent=100)
+def test_each_of_many_workers_of_one_scheduled_change_is_drained_before_its_date(fleet: Bench) -> None:
+    taken = [worker(fleet, number).instance_id for number in range(1, 12)]
+    when = fleet.clock.now() + 7200
+    execution = start(fleet, scheduled(fleet, when, *taken))
+    fleet.clock.advance(when - fleet.clock.now())
+    drained = {parameters["NodeName"] for document, parameters in fleet.server.commands if document == "DrainNode"}
+    assert drained == set(taken)
+    finish(fleet, execution, seconds=86_400)
+
+
 def test_a_scheduled_change_that_is_near_is_answered_at_once(fleet: Bench) -> None:
     taken, noticed_at = worker(fleet), fleet.clock.now()
     when = retirement(fleet, taken, 1 / 24)

@@ -342,12 +342,12 @@ def test_the_closing_sentence_has_the_worker_the_reason_and_the_end(
     ("kind", "deadline", "poll", "settle"),
     [
         ("spot", NOW + 120, 5, NOW + 420),
-        ("scheduled", NOW + 86_400, 59, NOW + 86_700),
-        ("rebalance", 0, 5, NOW + 1800),
+        ("scheduled", NOW + 86_400, 149, NOW + 86_700),
+        ("rebalance", 0, 12, NOW + 1800),
         ("stopped", 0, 5, NOW),
     ],
 )
-def test_a_drain_is_checked_sixty_times_at_most_and_ec2_is_asked_some_time_after_the_date(
+def test_a_drain_is_checked_twenty_four_times_at_most_and_ec2_is_asked_some_time_after_the_date(
     kind: str, deadline: int, poll: int, settle: int
 ) -> None:
     found = answer(kind, deadline)

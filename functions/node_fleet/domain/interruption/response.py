@@ -31,8 +31,9 @@ DrainMode = Literal["deadline", "voluntary", "none"]
 MIN_DRAIN_SECONDS = 10
 """With less time left no drain is started."""
 POLL_SECONDS = 5
-MAX_DRAIN_CHECKS = 60
-"""A drain of an hour is checked less often than one of two minutes: each check is nine history events."""
+MAX_DRAIN_CHECKS = 24
+"""A drain of an hour is checked less often than one of two minutes: each check is nine history events, and one event
+can name many workers."""
 ENDED = ("shutting-down", "terminated")
 """EC2 states of an instance that never runs again."""
 REASONS: dict[str, str] = {
