@@ -136,10 +136,16 @@ def test_an_announcement_that_comes_while_the_node_is_uncordoned_stands(
 
 @pytest.mark.parametrize(
     ("owner", "open_operation", "asked"),
-    [(LEFT_BEHIND, "", 2), (LEFT_BEHIND, "down-4-200", 2), (LEFT_BEHIND, LEFT_BEHIND, 1), ("-", "", 1)],
-    ids=["an ended scale-down", "an ended scale-down beside another", "an open scale-down", "an operator"],
+    [
+        (LEFT_BEHIND, "", 2),
+        (LEFT_BEHIND, "down-4-200", 2),
+        (LEFT_BEHIND, LEFT_BEHIND, 1),
+        ("standby-3-100", "", 2),
+        ("-", "", 1),
+    ],
+    ids=["an ended scale-down", "an ended one beside another", "an open scale-down", "an ended stop", "an operator"],
 )
-def test_only_a_cordon_that_an_ended_scale_down_left_is_removed_too(
+def test_only_a_cordon_that_an_ended_operation_left_is_removed_too(
     fleet: Bench, owner: str, open_operation: str, asked: int
 ) -> None:
     instance_id, payload = drained(fleet)
@@ -148,7 +154,7 @@ def test_only_a_cordon_that_an_ended_scale_down_left_is_removed_too(
     fleet.server.says("UncordonNode", f"result: foreign-cordon {owner}")
     assert status_of(payload) == "uncordoned"
     sent = [p["OperationId"] for document, p in fleet.server.commands if document == "UncordonNode"]
-    assert sent == [operation_of(instance_id), LEFT_BEHIND][:asked]
+    assert sent == [operation_of(instance_id), owner][:asked]
 
 
 def full(fleet: Bench, drain: str) -> tuple[str, dict[str, Any]]:
