@@ -1,8 +1,8 @@
 #!/bin/bash
-# Server bootstrap, second part: K3s, images of workers, monitoring, metrics of node-fleet, add-ons, join token. The token is
-# published last, so no worker joins before the add-ons are pinned to the server. The service that opens new workers does not
-# depend on monitoring: on a server that runs already, workers also join while that fails. It is safe to run again. It needs
-# the environment that user_data.sh exports.
+# Server bootstrap, second part: agent of Systems Manager, K3s, images of workers, monitoring, metrics of node-fleet, add-ons,
+# join token. The token is published last, so no worker joins before the add-ons are pinned to the server. The service that
+# opens new workers does not depend on monitoring: on a server that runs already, workers also join while that fails. It is
+# safe to run again. It needs the environment that user_data.sh exports.
 set -euo pipefail
 umask 077
 
@@ -74,6 +74,19 @@ ProtectSystem=strict
 UNIT
 }
 
+# The agent of Systems Manager runs five commands at a time by default, and a command that waits for 30 s is not run: of six
+# interruption notices at once, one worker would not be drained. A missing key of this file has its default.
+configure_agent() (
+  umask 022
+  file="$ROOT/etc/amazon/ssm/amazon-ssm-agent.json"
+  wanted='{"Mds": {"CommandWorkersLimit": 20}}'
+  if [ "$(cat "$file" 2>/dev/null)" = "$wanted" ]; then return 0; fi
+  mkdir -p "${file%/*}"
+  printf '%s\n' "$wanted" >"$file"
+  systemctl restart --no-block amazon-ssm-agent
+)
+
+configure_agent
 bash "$BUNDLE/server/install_k3s.sh"
 install_images
 export PATH="$ROOT/usr/local/bin:$PATH"

@@ -55,6 +55,15 @@ def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(
     assert not failure_tag(stubs)
 
 
+def test_the_agent_of_the_server_runs_twenty_commands_at_once_and_restarts_for_that_only_once(
+    booted: Booted, run: Run, stubs: Stubs, root: Path
+) -> None:
+    assert (booted.returncode, run().returncode) == (0, 0)
+    settings = json.loads((root / "etc/amazon/ssm/amazon-ssm-agent.json").read_text())
+    assert settings == {"Mds": {"CommandWorkersLimit": 20}}
+    assert len(stubs.calls("systemctl", "restart .*amazon-ssm-agent")) == 1
+
+
 def test_the_token_is_published_after_everything_else(booted: Booted, stubs: Stubs) -> None:
     calls = stubs.calls()
     published = next(n for n, call in enumerate(calls) if "put-secret-value" in call)
