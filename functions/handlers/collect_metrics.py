@@ -8,7 +8,6 @@ from typing import Any
 from node_fleet.adapters.launcher import launch_facts
 from node_fleet.adapters.node_listing import list_pending, nodes_from_server
 from node_fleet.domain.disruption.drift import is_image_due, with_drift, with_standby_workers
-from node_fleet.domain.disruption.status_checks import is_status_due, with_status_checks
 from node_fleet.domain.fit.listing import with_listing
 from node_fleet.domain.model.assembly import assemble, refresh, with_set_aside
 from node_fleet.domain.model.errors import Ec2Error, MetricsUnavailableError
@@ -22,6 +21,7 @@ from node_fleet.domain.scale_up.orphans import describe_stale_exporter
 from node_fleet.domain.scaling.launch_version import launch_hold, with_server_version
 from node_fleet.domain.scaling.prediction import is_prediction_due
 from node_fleet.domain.scaling.roll_out import lost_replacement
+from node_fleet.domain.scaling.unhealthy import is_status_due, with_status_checks
 from node_fleet.logs import logger
 from node_fleet.payload import known, put, take
 from node_fleet.services import Services, load_services

@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 from node_fleet.adapters.records import Event
 from node_fleet.domain.cost.week import FleetSample, ReportInputs, SampledWorker, Volume
 from node_fleet.domain.cost.weekly_report import WeeklyReport, headline, lines, summarise
-from node_fleet.domain.model.errors import Ec2Error, InvalidInputError
+from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.notify.message import Message
 from node_fleet.logs import logger
-from node_fleet.payload import from_payload
+from node_fleet.payload import known
 from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
@@ -105,9 +105,8 @@ def _outcome_kind(event: Event) -> str:
 
 def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
     """The fleet in the snapshot of that run; None without a snapshot that this version can read."""
-    try:
-        snapshot: Snapshot = from_payload(Snapshot, event.data.get("snapshot"), path="snapshot")
-    except InvalidInputError:
+    snapshot: Snapshot | None = known(event.data, "snapshot", Snapshot)
+    if snapshot is None:
         return None
     return FleetSample(
         at=event.at,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidInputError
@@ -113,24 +112,15 @@ def _timed_minimums(item: Mapping[str, Any]) -> tuple[TimedMinimum, ...]:
 def _memory(text: Any) -> tuple[Memory, tuple[str, ...]]:
     """The memory, and a sentence for each field that another version stored and that this one cannot read.
 
-    Stored as JSON text: no query reads inside it, and text is half the size of an attribute map. A field that is left
-    out has its default: at worst a back-off or what was learned is lost. An operation is read as a whole or not at all.
+    Stored as JSON text: no query reads inside it, and text is half the size of an attribute map.
     """
-    stored = json.loads(text) if text else {}
-    try:
-        return from_payload(Memory, stored), ()
-    except InvalidInputError:
-        return _readable_fields(stored)
-
-
-def _readable_fields(stored: Mapping[str, Any]) -> tuple[Memory, tuple[str, ...]]:
-    memory, unread = Memory(), list[str]()
-    for name, value in stored.items():
+    found, unread = dict[str, Any](), list[str]()
+    for name, value in json.loads(text or "{}").items():
         try:
-            memory = replace(memory, **{name: getattr(from_payload(Memory, {name: value}), name)})
+            found[name] = getattr(from_payload(Memory, {name: value}), name)
         except InvalidInputError:
             unread.append(f"the memory has the field {name}, which this version cannot read and leaves out")
-    return memory, tuple(unread)
+    return Memory(**found), tuple(unread)
 
 
 def memory_sets(

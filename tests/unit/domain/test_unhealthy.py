@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from node_fleet.domain.disruption.status_checks import with_status_checks
 from node_fleet.domain.model.memory import Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import STATUS_CHECK, Worker
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.outdated import outdated_workers
 from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.domain.scaling.unhealthy import with_status_checks
 from tests.support.decisions import START, TICK, snapshot, worker, workers
 
 POLICY = Policy(unhealthy_seconds=1800)

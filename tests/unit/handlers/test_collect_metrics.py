@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers.collect_metrics import handler
-from node_fleet.domain.disruption.status_checks import is_status_due
 from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.fleet_state import Reservation
 from node_fleet.domain.model.memory import Memory, Replacement, RollOut
@@ -31,6 +30,7 @@ from node_fleet.domain.model.timed_minimum import TimedMinimum
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import predict
 from node_fleet.domain.scaling.tick import make_tick
+from node_fleet.domain.scaling.unhealthy import is_status_due
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import NOW, A, B, C, FakeServices, inspection_text, instance, worker_line

@@ -15,6 +15,14 @@ from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.tick import Tick
 from node_fleet.domain.scaling.unhealthy import many_unhealthy, recovering, recovering_text, unhealthy_words
 
+SETTINGS: dict[Reason, str] = {
+    "unhealthy": "unhealthy_seconds",
+    "drifted": "drift",
+    "expired": "expire_after_seconds",
+    "on-demand": "spot_learning",
+}
+"""Reason to replace a worker that runs -> its setting, in the order in which workers are replaced."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outdated:
@@ -47,8 +55,8 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
             found.append(Outdated(worker=worker, reason="drifted", words=worker.drift))
         elif expires and (words := expiry_words(worker, tick.policy, tick.now)):
             found.append(Outdated(worker=worker, reason="expired", words=words))
-    order = {"unhealthy": 0, "drifted": 1, "expired": 2}
-    found.sort(key=lambda o: (order[o.reason], o.worker.launched_at, o.worker.instance_id))
+    order = list(SETTINGS)
+    found.sort(key=lambda o: (order.index(o.reason), o.worker.launched_at, o.worker.instance_id))
     return (*found, *_returning(tick, {one.worker.instance_id for one in found}))
 
 
@@ -65,13 +73,7 @@ def _returning(tick: Tick, others: Collection[str]) -> list[Outdated]:
 def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
     """One check for each reason, which names the first worker and what is different, and one of rebooted workers."""
     checks = []
-    settings: tuple[tuple[Reason, str], ...] = (
-        ("unhealthy", "unhealthy_seconds"),
-        ("drifted", "drift"),
-        ("expired", "expire_after_seconds"),
-        ("on-demand", "spot_learning"),
-    )
-    for reason, setting in settings:
+    for reason, setting in SETTINGS.items():
         same = [o for o in outdated if o.reason == reason]
         if same:
             text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from node_fleet.domain.model import back_off
 from node_fleet.domain.model.budget import Reason
@@ -20,7 +19,7 @@ from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
 from node_fleet.domain.scaling.launch_version import with_good_version
 from node_fleet.domain.scaling.memory_update import newly_usable
-from node_fleet.domain.scaling.outdated import Outdated, outdated_workers
+from node_fleet.domain.scaling.outdated import SETTINGS, Outdated, outdated_workers
 from node_fleet.domain.scaling.roll_out_hold import (
     RollOutFacts,
     budget_hold,
@@ -33,9 +32,6 @@ from node_fleet.domain.scaling.roll_out_stop import stop, stopped_alert
 from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.tick import Tick
 from node_fleet.domain.scaling.unhealthy import may_reboot
-
-if TYPE_CHECKING:
-    pass
 
 REPLACE_RULES = ("drifted", "expired", "unhealthy", "on-demand")
 """The rules of decisions that replace a worker."""
@@ -258,15 +254,8 @@ def _stopped(tick: Tick, roll_out: RollOut, current: Replacement, why: str) -> R
 
 
 def _reason(current: Replacement) -> Reason:
-    known: tuple[Reason, ...] = ("expired", "unhealthy", "on-demand")
-    return next((reason for reason in known if reason == current.reason), "drifted")
+    return next((reason for reason in SETTINGS if reason == current.reason), "drifted")
 
 
 def _check(reason: Reason, verdict: Verdict, text: str, setting: str = "") -> Check:
-    settings = {
-        "drifted": "drift",
-        "expired": "expire_after_seconds",
-        "unhealthy": "unhealthy_seconds",
-        "on-demand": "spot_learning",
-    }
-    return Check(name=f"roll_out:{reason}", verdict=verdict, text=text, setting=setting or settings[reason])
+    return Check(name=f"roll_out:{reason}", verdict=verdict, text=text, setting=setting or SETTINGS[reason])

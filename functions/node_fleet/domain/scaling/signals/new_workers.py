@@ -16,7 +16,6 @@ from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import MARKETS, Market, PodShape, Worker
 from node_fleet.domain.scaling.tick import Tick
 
-"""The kubelet's default maximum of pods."""
 UNKNOWN_AMOUNT = 2**60
 _MIB = 1024 * 1024
 _ARM = re.compile(r"^[a-z]+\d+g")
