@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
     `memory_before` keeps the old memory, packed and without its counts, in the record: with it the decision can be
     repeated. `ended`: the incidents that are over. notify: also true when an earlier round or the lock left notes, so
-    that no note is lost. The alerts of an earlier round move to `alerts`: this decision does not repeat them.
+    that no note is lost. The alerts of an earlier round move to `alerts`.
     """
     snapshot: Snapshot = from_payload(Snapshot, event["snapshot"], path="snapshot")
     memory: Memory = from_payload(Memory, event["memory"], path="memory")

@@ -20,8 +20,6 @@ from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 from node_fleet.domain.scale_down.drain import judge_check
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 
-NO_OPERATION = "-"
-"""What UncordonNode names as the owner of a cordon that no operation of node-fleet set."""
 FULL = "the fleet is at its maximum or at a limit"
 
 
@@ -115,9 +113,16 @@ class Reinstatement:
         return self.ec2.states([instance_id])[instance_id] in RUNNING_STATES
 
     def _uncordon(self, instance_id: str, node_name: str) -> None:
-        """Remove this operation's cordon, or one that an ended operation left; never any other cordon."""
-        result = self.server.ensure_uncordoned(node_name, operation_of(instance_id))
-        if result.word == "foreign-cordon" and result.detail != NO_OPERATION:
-            operation = self.state.load().operation
-            if operation is None or operation.operation_id != result.detail:
-                self.server.ensure_uncordoned(node_name, result.detail)
+        """Remove this operation's cordon, or one that an ended operation left; never any other cordon (owner "-").
+
+        Without a node of that name, those that EC2 allows are tried: a dead execution leaves no name.
+        """
+        found = self.ec2.find([instance_id]).get(instance_id)
+        for name in dict.fromkeys((node_name, *(found.node_names if found else ()))):
+            result = self.server.ensure_uncordoned(name, operation_of(instance_id))
+            if result.word == "foreign-cordon" and result.detail != "-":
+                operation = self.state.load().operation
+                if operation is None or operation.operation_id != result.detail:
+                    self.server.ensure_uncordoned(name, result.detail)
+            if result.word != "no-node":
+                return

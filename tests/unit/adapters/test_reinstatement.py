@@ -12,6 +12,7 @@ from node_fleet.domain.model.errors import CleanUpUnfinishedError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.scale_down.drain import CommandResult
 from tests.support.handlers.bench import Bench, bench
 from tests.support.handlers.fakes import check_text
 
@@ -93,6 +94,24 @@ def test_after_its_date_or_for_a_date_far_away_it_works_again(fleet: Bench, kind
     orphaned(fleet, fleet.running(), kind=kind, left=left)
     assert "it is reinstated" in settled(fleet)
     assert not fleet.state().notices and not fleet.state().reservations
+
+
+def test_the_node_of_an_attached_cluster_is_uncordoned_under_the_name_that_its_rule_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with bench(max_workers=2, spot_percent=100, node_name_rule="private-dns-name") as made:
+        taken = made.running()
+        orphaned(made, taken, kind="rebalance")
+        asked: list[str] = []
+
+        def ensure_uncordoned(node_name: str, operation_id: str, **_: str) -> CommandResult:
+            asked.append(node_name)
+            word = "uncordoned" if node_name == taken.node_names[1] else "no-node"
+            return CommandResult(status="Success", stdout=f"result: {word} {node_name}")
+
+        monkeypatch.setattr(made.server, "ensure_uncordoned", ensure_uncordoned)
+        assert "it is reinstated" in settled(made)
+        assert asked == [taken.instance_id, *taken.node_names]
 
 
 def test_what_else_the_dead_execution_left_is_done_although_a_notice_stands(fleet: Bench) -> None:

@@ -1,6 +1,6 @@
 """Reads the state and load of the workers and the pending pods from Prometheus into domain values.
 
-It removes duplicates and leaves missing values missing. domain/model/fleet.py joins the nodes with EC2's instances.
+It removes duplicates and leaves missing values missing.
 """
 
 from __future__ import annotations
