@@ -308,7 +308,8 @@ class Fleet:
         each = min(limit, idle + used_milli_seconds / self.running) if self.running else 0.0
         system = capacity.system_cpu_milli * seconds
         for machine in self.machines:
-            used = min(machine.most_cpu_milli * seconds, system + machine.pods * each)
+            used, most = system + machine.pods * each, machine.most_cpu_milli * seconds
+            used = used if used < most else most
             if machine.state != "joining":
                 machine.busy += used
                 machine.history.append((until, machine.busy))

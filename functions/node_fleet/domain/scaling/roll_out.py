@@ -62,7 +62,7 @@ def evaluate_roll_out(
 ) -> RollOutStep:
     """The next step for the workers that are outdated now, the first of them first. Without live data none."""
     roll_out = with_good_version(tick)
-    if not tick.live:
+    if not tick.live or (roll_out.current is None and not outdated):
         return RollOutStep(after=roll_out)
     facts = RollOutFacts(tick=tick, outdated=outdated, pending_pods=pending_pods, minimum=minimum)
     if roll_out.current is None:

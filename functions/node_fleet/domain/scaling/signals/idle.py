@@ -75,7 +75,7 @@ def _missing(tick: Tick, pending_pods: PendingPods | None) -> list[str]:
     if pending_pods is None:
         missing.add("pending")
     disputed = {dispute.instance_id for dispute in snapshot.disputes}  # kept anyway: one false Node stops no removal
-    if unknown := sum(w.phase == "unknown" and w.instance_id not in disputed for w in tick.workers):
+    if tick.unknown and (unknown := sum(w.phase == "unknown" and w.instance_id not in disputed for w in tick.workers)):
         missing.add(f"state of {count_of(unknown, 'worker')}")
     for name in snapshot.missing:
         if not name.startswith("custom:") and (policy.use_memory or not name.startswith("memory")):

@@ -79,13 +79,14 @@ def estimate_capacity(tick: Tick, pending_pods: PendingPods | None, sums: PodSum
         return None
     shapes = pending_pods.helpful if pending_pods else ()
     size = typical_pod(sums, shapes)
-    new_worker = _new_worker_capacity(tick, known)
+    offers = [(w, whole_capacity(w)) for w in known]
+    new_worker = _new_worker_capacity(tick, offers)
     if size is None or new_worker is None:
         return None
     available = _without_daemons(new_worker, size)
     per_worker = max(1, slots(available, size))
-    by_pods = sorted(known, key=lambda w: (w.pods or 0, w.instance_id))
-    worker_slots = _free_and_used_slots(by_pods, size)
+    offers.sort(key=lambda offer: (offer[0].pods or 0, offer[0].instance_id))
+    worker_slots = _free_and_used_slots(offers, size)
     free, used = map(sum, zip(*worker_slots, strict=True)) if worker_slots else (0, 0)
     joining = [_without_daemons(_joining_capacity(w, new_worker, tick.policy), size) for w in tick.joining]
     waiting = sum(_slots_per_pod(s, available, per_worker) * s.count for s in shapes)
@@ -120,13 +121,16 @@ def _has_known_requests(w: Worker) -> bool:
     )
 
 
-def _new_worker_capacity(tick: Tick, known: list[Worker]) -> FreeCapacity | None:
-    """What a new worker offers: measured on a worker of the first type, else on any worker, else by the type's name."""
+def _new_worker_capacity(tick: Tick, offers: list[tuple[Worker, FreeCapacity]]) -> FreeCapacity | None:
+    """What a new worker offers: measured on a worker of the first type, else on any worker, else by the type's name.
+
+    offers: the workers with known requests, each with its whole capacity.
+    """
     types = tick.policy.instance_types
     first = types[:1]
-    like = [w for w in known if w.instance_type in first] or known
+    like = {whole for w, whole in offers if w.instance_type in first} or {whole for _, whole in offers}
     if like:
-        return max(dict.fromkeys(map(whole_capacity, like)), key=lambda offer: (offer.cpu_milli, offer.memory_mib))
+        return max(like)
     size = next((found for t in types if (found := offered(t))), None)
     return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
 
@@ -142,12 +146,11 @@ def _slots_per_pod(shape: PodShape, available: FreeCapacity, per_worker: int) ->
     return per_worker / max(1, slots(available, size))
 
 
-def _free_and_used_slots(workers: Iterable[Worker], size: PodSize) -> list[tuple[int, int]]:
+def _free_and_used_slots(offers: Iterable[tuple[Worker, FreeCapacity]], size: PodSize) -> list[tuple[int, int]]:
     """Of each worker the slots that are free, and those that it would have beyond them if it were empty."""
     empty: dict[FreeCapacity, int] = {}
     found = []
-    for w in workers:
-        whole = whole_capacity(w)
+    for w, whole in offers:
         if whole not in empty:
             empty[whole] = slots(_without_daemons(whole, size), size)
         free = slots(free_capacity(w, whole), size)

@@ -61,7 +61,7 @@ class HeadroomChoice:
 def pace(change: float, seconds: int) -> int:
     """The index of the pace of a change of demand, in workers; 0 is the fastest fall."""
     rate = change * PACE_SECONDS / max(seconds, PACE_SECONDS // 2)
-    return sum(rate > bound for bound in PACES)
+    return bisect.bisect_left(PACES, rate)
 
 
 def initial_counts() -> tuple[float, ...]:

@@ -80,10 +80,10 @@ def evaluate(
     if is_new:
         needs = trials.update_needs(learned.needs, now, hold, learned.read_at)
         seen = _seen(tick, learned, choice, demand, boot=boot, limits=limits)
-        learned = replace(
-            learned,
+        learned = AdaptiveMemory(
             read_at=now,
             demand=demand,
+            places=learned.places,
             before_at=learned.read_at,
             before=learned.demand,
             rises=rises,

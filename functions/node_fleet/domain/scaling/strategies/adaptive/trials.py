@@ -63,6 +63,8 @@ class Plan:
 
     def kept(self, needs: Sequence[WorkerNeed], now: int, hold: int) -> int:
         """How many workers this plan keeps where `hold` are worth their price at this reading."""
+        if not needs or needs[0].workers <= hold:  # the first is the highest
+            return hold
         highest = max((n.workers for n in needs if now - n.at < self.delay_seconds), default=0)
         return _kept(hold, highest, self.share)
 
@@ -192,9 +194,10 @@ def _next_workers(had: tuple[int, ...], starts: tuple[int, ...], kept: tuple[int
     """
     joint = starts[START_PRICES.index(JOINT_PRICE)]
     started = [start for start in starts for _ in kept]
-    started = [max(start, joint) if n < needed else start for n, start in zip(had, started, strict=True)]
+    if needed:
+        started = [max(start, joint) if n < needed else start for n, start in zip(had, started, strict=True)]
     trials = zip(had, started, kept * len(starts), strict=True)
-    return tuple([min(n, max(most, start)) if n > start else start for n, start, most in trials])
+    return tuple([start if n <= start else n if n <= most else max(most, start) for n, start, most in trials])
 
 
 def _divided(tried: PlanTrials) -> PlanTrials:
