@@ -18,7 +18,6 @@ from cli.live_prices import CurrentPrices, prices_for
 from cli.output import console, print_json, say, table, working
 from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
-from node_fleet.domain.cost.control_plane_cost import MonthlyUsage, monthly_bill, monthly_usage
 from node_fleet.domain.cost.fleet_cost import (
     BillLine,
     fixed_fleet,
@@ -34,6 +33,7 @@ from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
 from node_fleet.domain.model.hibernation import off_minutes
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.settings import Settings
+from simulator.report.control_plane_cost import MonthlyUsage, monthly_bill, monthly_usage
 
 DAYS_PER_MONTH = HOURS_PER_MONTH / 24
 DAY_SECONDS = 86400

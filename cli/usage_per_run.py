@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node_fleet.domain.cost.control_plane_cost import RunUsage
+from simulator.report.control_plane_cost import RunUsage
 
 PROFILES: Final = {
     "quiet": RunUsage(

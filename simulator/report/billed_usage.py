@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from node_fleet.domain.cost.control_plane_cost import RunUsage
 from simulator.aws.recorder import AwsCall
+from simulator.report.control_plane_cost import RunUsage
 from simulator.report.story import changed_something
 from simulator.runner import Execution
 from simulator.simulation import Simulation

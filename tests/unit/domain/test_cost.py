@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_fleet.domain.cost.control_plane_cost import MonthlyUsage, RunUsage, monthly_bill, monthly_usage
 from node_fleet.domain.cost.fleet_cost import (
     BilledInstance,
     fixed_fleet,
@@ -28,6 +27,7 @@ from node_fleet.domain.cost.run_cost import fleet_before, hourly_cost_after
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
 from node_fleet.domain.model.operation import LaunchSlot, Operation, Target
 from node_fleet.domain.model.snapshot import Snapshot, StandbyWorker
+from simulator.report.control_plane_cost import MonthlyUsage, RunUsage, monthly_bill, monthly_usage
 
 REGION = "ap-southeast-1"
 SHIPPED = PriceList.shipped(REGION)
