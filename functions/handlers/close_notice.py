@@ -1,4 +1,7 @@
-"""CloseNotice: records how the response to a notice ended, alerts when an operator must act, and lifts the notice."""
+"""CloseNotice: reports how the response to a notice ended, alerts when an operator must act, and lifts the notice.
+
+The message comes first: from the stored notice a second try knows that the worker's incident is open.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from node_fleet.domain.interruption.response import Interruption, interruption_m
 from node_fleet.domain.notify.message import plain_failure
 from node_fleet.domain.scale_down.lost_volumes import LostVolume
 from node_fleet.payload import take
-from node_fleet.services import Services, load_services
+from node_fleet.services import load_services
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
@@ -24,30 +27,23 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     status = settle.get("status", "")
     text = closing_sentence(interruption, status, settle.get("detail", ""), failure)
     volumes = take(settle, "volumes", tuple[LostVolume, ...], default=())
-    if volumes and services.state.load().has_reported_volumes(interruption.instance_id):
+    stored = services.state.load()
+    if stored.has_reported_volumes(interruption.instance_id):
         volumes = ()
     alerts = closing_alerts(interruption, status, text, failed=failure is not None, volumes=volumes)
     is_kept = failure is not None or status == "kept"
-    is_open = interruption.path == "respond" or _has_notice(services, interruption)
-    if not is_kept:
-        _lift(services, interruption)
-    data = {"interruption": event["interruption"], "settle": settle, "text": text}
-    services.records.put_event("interruption_end", services.clock.now(), data, key=interruption.event_key)
+    notice = stored.notice_of(interruption.instance_id)
+    has_ended = interruption.path == "forget"
+    is_open = interruption.path == "respond" or notice is not None
     if alerts or is_open:
-        is_end = is_open and not is_kept and not _has_notice(services, interruption)
+        is_last = has_ended or notice is None or notice.claimed_by == interruption.claimed_by
+        is_end = is_open and is_last and not is_kept
         cluster_id = services.settings.cluster_id
         services.publisher.publish(interruption_message(interruption, cluster_id, text, alerts, is_end=is_end))
-    return {"status": "kept" if is_kept else "closed", "sentence": text}
-
-
-def _has_notice(services: Services, interruption: Interruption) -> bool:
-    """Whether an execution has reported a notice of this worker: its end belongs to that incident."""
-    return services.state.load().notice_of(interruption.instance_id) is not None
-
-
-def _lift(services: Services, interruption: Interruption) -> None:
-    """Lift this execution's notice; after the end of the instance, the notice of any execution."""
-    if interruption.path == "forget":
+    if has_ended and not is_kept:
         services.state.drop_notice(interruption.instance_id)
-    else:
+    elif not is_kept:
         services.state.remove_notice(interruption.instance_id, claimed_by=interruption.claimed_by)
+    data = {"interruption": event["interruption"], "settle": settle, "text": text}
+    services.records.put_event("interruption_end", services.clock.now(), data, key=interruption.event_key)
+    return {"status": "kept" if is_kept else "closed", "sentence": text}

@@ -9,10 +9,11 @@ import pytest
 
 from handlers.check_drain import handler as check_drain
 from handlers.launch_nodes import handler as launch_nodes
-from node_fleet.domain.model.errors import StateStoreError
+from node_fleet.domain.model.errors import NotificationError, StateStoreError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance, Snapshot
+from node_fleet.domain.notify.message import Message
 from node_fleet.payload import to_payload
 from simulator.aws.faults import FaultRule
 from tests.support.handlers.bench import ZONES, Bench
@@ -369,6 +370,27 @@ def fail_for(made: Bench, function: str, broken: Instance, result: dict[str, Any
         return {**payload, **result}
 
     made.cloud.lambdas.functions[function] = replace(shipped, handler=faulty)
+
+
+@pytest.mark.parametrize(("state", "nth"), [("ClaimNotices", 1), ("NotifyResponse", 2), ("CloseNotice", 3)])
+def test_a_message_that_no_topic_accepted_is_sent_by_the_next_try(
+    fleet: Bench, monkeypatch: pytest.MonkeyPatch, state: str, nth: int
+) -> None:
+    """A scheduled change has three messages: of its notice, its response and its end."""
+    publish, tries = fleet.publisher.publish, []
+
+    def refuse_one(message: Message) -> None:
+        tries.append(message)
+        if len(tries) == nth:
+            raise NotificationError(f"the topic refuses the message of {state}")
+        publish(message)
+
+    monkeypatch.setattr(fleet.publisher, "publish", refuse_one)
+    taken = worker(fleet)
+    when = retirement(fleet, taken, 14)
+    finish(fleet, start(fleet, scheduled(fleet, when, taken.instance_id)), seconds=15 * 86_400)
+    assert [message["is_end"] for _, message in fleet.publisher.messages] == [False, False, True]
+    assert len(tries) == 4 and not fleet.state().notices
 
 
 def test_a_stopped_worker_is_told_of_and_nothing_else(fleet: Bench) -> None:

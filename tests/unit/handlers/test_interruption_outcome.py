@@ -11,7 +11,7 @@ from handlers.close_notice import handler as close_notice
 from handlers.forget_interrupted import handler as forget_interrupted
 from handlers.reinstate_worker import handler as reinstate_worker
 from node_fleet.domain.interruption.response import operation_of
-from node_fleet.domain.model.errors import ServerUnreachableError
+from node_fleet.domain.model.errors import NotificationError, ServerUnreachableError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.run import Alert
 from node_fleet.payload import take
@@ -273,6 +273,19 @@ def test_the_notice_that_another_execution_answers_is_lifted_only_when_the_insta
     close_notice(payload, None)
     assert (not fleet.state().notices) is lifted
     assert [message["is_end"] for _, message in fleet.publisher.messages] == [lifted], "it ends with its last notice"
+
+
+def test_a_notice_stays_until_a_topic_accepts_the_message_of_its_end(fleet: Bench) -> None:
+    payload = fleet.interrupted(settle={"status": "gone", "detail": "because"})
+    payload["interruption"] |= {"path": "forget", "claimed_by": "an earlier execution"}
+    fleet.publisher.error = NotificationError("cannot publish to t")
+    with pytest.raises(NotificationError):
+        close_notice(payload, None)
+    assert len(fleet.state().notices) == 1 and fleet.records.stored == []
+    fleet.publisher.error = None
+    close_notice(payload, None)
+    assert [message["is_end"] for _, message in fleet.publisher.messages] == [True]
+    assert not fleet.state().notices
 
 
 @pytest.mark.parametrize(("kind", "messages"), [("gone", 0), ("stopped", 1)])
