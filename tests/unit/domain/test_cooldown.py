@@ -16,6 +16,7 @@ from node_fleet.domain.scaling.cooldown import (
     evaluate_removal_back_off,
     evaluate_set_aside,
 )
+from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.tick import Tick, make_tick
 from tests.support.decisions import START, snapshot
 
@@ -49,6 +50,13 @@ def test_the_cooldown_is_that_of_the_next_or_of_the_last_action_and_ends_to_the_
     assert evaluate_cooldown(tick(acted(last, seconds), policy), following) == Check(
         verdict="ok", text="cooldown over for 0 s", value=seconds, **more
     )
+
+
+def test_an_action_of_a_clock_that_was_ahead_holds_the_fleet_for_one_cooldown() -> None:
+    ahead = acted("scale_up", -86_400)
+    assert evaluate_cooldown(tick(ahead), "scale_down").text == "cooldown 600 s left of 600 s"
+    remembered = decide(snapshot(), ahead, Policy(), START).memory
+    assert evaluate_cooldown(make_tick(snapshot(), remembered, Policy(), START + 600), "scale_down").verdict == "ok"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
@@ -81,6 +81,8 @@ def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, t
         of_phase[worker.phase].append(worker)
     read_at = snapshot.read_at or snapshot.at
     is_recent = now - read_at < policy.cached_reading_seconds
+    if memory.last_action_at > now:  # a clock was ahead: the cooldown counts from now
+        memory = replace(memory, last_action_at=now)
     return Tick(
         snapshot=snapshot,
         memory=memory,
