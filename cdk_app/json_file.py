@@ -6,6 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def configuration_file() -> Path:
+    """The cdk.json of the folder in which the command runs, else the one beside the sources."""
+    here = Path.cwd() / "cdk.json"
+    return here if here.exists() else ROOT / "cdk.json"
+
 
 class JsonFileError(ValueError):
     """The file cannot be read, or is not JSON. The text names the file, and the line and column of a mistake."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cdk_app import standalone
-from cdk_app.json_file import JsonFileError, read_json
+from cdk_app.json_file import JsonFileError, configuration_file, read_json
 from cdk_app.packages import CACHE
 from cdk_app.recorded_types import CONTEXT_KEY, RecordError, read_records
 from cdk_app.workflow import ROOT
@@ -37,7 +37,7 @@ class SynthesisError(Exception):
 
 def project_context() -> dict[str, Any]:
     """The context of cdk.json, with the recorded instance types."""
-    path = ROOT / "cdk.json"
+    path = configuration_file()
     try:
         records = read_records(path)
         content = read_json(path)

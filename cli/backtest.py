@@ -5,17 +5,15 @@ Parses the options and prints the study; the model is the package backtest.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from backtest.compare import Assumptions, policy_names, study
 from backtest.frontier import PEERS, frontier_settings, recommendation
@@ -26,14 +24,14 @@ from backtest.sources import Range, from_history, from_prometheus, is_url
 from backtest.summary import COLUMNS, answer, as_data, rows, tuned_data, tuned_sentence
 from backtest.trace import Trace, TraceError, read_trace
 from backtest.tune import tune
-from cdk_app.recorded_types import RecordError, read_records, recorded_types
 from cli import completion
+from cli.backtest_settings import as_names, changes_of, configuration, configurations_beside, overridden, settings_of
 from cli.backtest_types import Asked, Market, compare_types, fleets_of
 from cli.output import CommandError, WrongUseError, note, print_json, say, table, working, write_page
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.cost.prices import PriceList
-from node_fleet.domain.model.errors import InvalidSettingsError, StateStoreError
-from node_fleet.settings import Settings, spec_of
+from node_fleet.domain.model.errors import StateStoreError
+from node_fleet.settings import Settings
 
 HISTORY = "history"
 POINTS_SHOWN = 1500
@@ -47,7 +45,7 @@ TraceArgument = Annotated[
 ]
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings: cdk.json, or a YAML or JSON file of names and values.")
+    Path | None, typer.Option("--config", help="Settings (cdk.json; with history those deployed): YAML or JSON.")
 ]
 ChangedOption = Annotated[
     list[str] | None,
@@ -93,7 +91,7 @@ UnitMilliOption = Annotated[
 ]
 PodCpuOption = Annotated[int, typer.Option(min=1, help="Requests of a pod: CPU milli.")]
 PodMemoryOption = Annotated[int, typer.Option(min=1, help="Requests of a pod: MiB.")]
-ClusterOption = Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="With history: cluster id.")]
+ClusterOption = Annotated[str, typer.Option(envvar="NODE_FLEET_CLUSTER", help="Cluster id, as in cdk.json.")]
 RegionOption = Annotated[str, typer.Option(envvar="AWS_REGION", help="AWS region: of prices, and of history.")]
 LocalOption = Annotated[bool, typer.Option("--local", help="With history: use the simulator.")]
 
@@ -148,26 +146,29 @@ def backtest(
         raise WrongUseError("--types with --compare, --with, --frontier, --tune or --page", hint="give --types alone")
     if frontier and (compare or beside or tuning):
         raise WrongUseError("--frontier with --compare, --with or --tune", hint="give --frontier with --page or --json")
-    asked, span, given = fleets_of(types or ()), (since, until, past), _settings_given(config, changed or [], region)
+    asked, span, changes = fleets_of(types or ()), (since, until, past), changes_of(changed or [], region)
     try:
         opening = open_target(cluster=cluster or DEFAULT_CLUSTER, region=region, local=local)
         recorded = _history(opening, span, asked) if trace == HISTORY else None
-        raw = given if config or recorded is None else _overridden(recorded.settings, given)
-        settings = _settings(raw)
+        source, base = configuration(config, cluster, recorded.settings if recorded else None)
+        raw = overridden(base, changes)
+        settings = settings_of(raw)
+        source = f"settings: {source}, preset {settings.preset}"
         capacity = capacity_of(settings, (boot, start, drain), pod_cpu, pod_memory)
         unit = capacity.vcpus * 1000.0 if recorded else unit_milli
         scaling = scaling_of(stay_up, jump=jump, full_workers=full_workers, unit_milli=unit)
         assumptions = Assumptions(capacity=capacity, scaling=scaling)
         found = recorded.trace if recorded else _read(trace, query, span, step)
         if types:
-            compare_types(found, settings, assumptions, asked, recorded.market if recorded else None, as_json=as_json)
+            market = recorded.market if recorded else None
+            compare_types(found, settings, assumptions, asked, market=market, source=source, as_json=as_json)
             return
         if tuning:
-            _tune(found, raw, assumptions, limit=limit, share=share, tries=tries, as_json=as_json)
+            _tune(found, raw, assumptions, source, limit=limit, share=share, tries=tries, as_json=as_json)
             return
         names = dict.fromkeys([*(policy_names() if compare else ()), *(beside or ()), *(PEERS if frontier else ())])
         grid = frontier_settings(settings) if frontier else {}
-        _show_study(found, settings, assumptions, list(names), grid=grid, page=page, as_json=as_json)
+        _show_study(found, settings, assumptions, list(names), source, grid=grid, page=page, as_json=as_json)
     except (TraceError, ModelError) as error:
         raise CommandError(str(error), hint=error.hint) from error
 
@@ -208,6 +209,7 @@ def _show_study(
     settings: Settings,
     assumptions: Assumptions,
     names: list[str],
+    source: str,
     *,
     grid: dict[str, Settings],
     page: Path | None,
@@ -220,11 +222,12 @@ def _show_study(
             settings,
             assumptions,
             [name for name in names if name in policy_names()],
-            configurations={**_configurations(names), **grid},
+            configurations={**configurations_beside(names), **grid},
             chart_seconds=_chart_seconds(found) if page else 0,
         )
         off = replay_off_times(found, settings, assumptions, shown)
     said = recommendation(shown, grid) if grid else answer(shown)
+    note(source)
     if page:
         write_page(page, render(shown, said), "--page")
     if as_json:
@@ -243,6 +246,7 @@ def _tune(
     found: Trace,
     raw: dict[str, Any],
     assumptions: Assumptions,
+    source: str,
     *,
     limit: float,
     share: float,
@@ -251,70 +255,11 @@ def _tune(
 ) -> None:
     with working("replaying the trace with other settings"):
         tuned = tune(found, raw, assumptions, limit_per_day=limit, share=share, max_tries=tries)
+    note(source)
     if as_json:
         print_json(tuned_data(tuned))
     else:
         say(tuned_sentence(tuned))
-
-
-def _configurations(beside: list[str]) -> dict[str, Settings]:
-    """Settings from the files among the --with values, by file name. Refuses what is neither file nor policy."""
-    files = [name for name in beside if name not in policy_names()]
-    missing = [name for name in files if not Path(name).exists()]
-    if missing:
-        hint = f"name a file of settings, or one of {', '.join(policy_names())}"
-        raise WrongUseError(f"unknown policy {missing[0]!r}", hint=hint)
-    return {Path(name).stem: _settings(_file(Path(name))) for name in files}
-
-
-def _settings_given(config: Path | None, changed: list[str], region: str) -> dict[str, Any]:
-    """Settings by field name: those of the file, overridden by those of --set."""
-    changes: dict[str, Any] = {"region": region} if region else {}
-    for pair in changed:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise WrongUseError(f"--set {pair}", hint="type it like --set idle_seconds=300")
-        changes[name.strip()] = value
-    return _overridden(_file(config) if config else {}, changes)
-
-
-def _file(path: Path) -> dict[str, Any]:
-    """The settings in a file; for a cdk.json those of its first cluster."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise CommandError(f"{path} is not a file of settings: {str(error).splitlines()[0]}") from error
-    if isinstance(data, dict) and "context" in data:
-        first = (data["context"].get("clusters") or [{}])[0]
-        data = {**first.get("settings", {}), **({"region": first["region"]} if "region" in first else {})}
-        if "volume_gib" in first.get("workers", {}):
-            data["worker_volume_gib"] = first["workers"]["volume_gib"]
-        data = _with_recorded_types(path, first, data)
-    if not isinstance(data, dict):
-        raise CommandError(f"{path} holds {type(data).__name__}, expected names and values of settings")
-    return dict(data)
-
-
-def _with_recorded_types(path: Path, cluster: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """The settings, with the types that are recorded for their requirements beside that cdk.json."""
-    requirements, settings = Settings.requirements_of(data), _settings(data)
-    if requirements is None:
-        return data
-    try:
-        types = recorded_types(read_records(path), cluster.get("cluster_id", ""), settings.region, requirements)
-    except RecordError as error:
-        raise CommandError(str(error)) from error
-    return _overridden(data, {"instance_types": types}) if types else data
-
-
-def _settings(raw: dict[str, Any]) -> Settings:
-    try:
-        return Settings.from_mapping(raw)
-    except InvalidSettingsError as error:
-        raise CommandError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,21 +280,7 @@ def _history(opening: AbstractContextManager[Target], span: tuple[str, str, str]
             raise CommandError(str(error)) from error
         settings = target.services.settings
         market = Market.of(target, asked) if asked else Market(prices=PriceList.shipped(settings.region))
-        return Recorded(trace=found, settings=_as_names(settings), market=market)
-
-
-def _as_names(settings: Settings) -> dict[str, Any]:
-    """The settings in force by field name. The list of types stands for the requirements that it was decided from."""
-    names = {spec_of(f).env: f.name for f in fields(Settings)}
-    found = {names[env]: text for env, text in settings.to_env().items()}
-    return {**found, "instance_types": settings.instance_types, "instance_requirements": None}
-
-
-def _overridden(base: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The base with the given settings in their place; of the list of types and the requirements only the given one."""
-    other = {"instance_types": "instance_requirements", "instance_requirements": "instance_types"}
-    replaced = {other[name] for name in given if name in other}
-    return {**{name: value for name, value in base.items() if name not in replaced}, **given}
+        return Recorded(trace=found, settings=as_names(settings), market=market)
 
 
 def _asked(query: str, span: tuple[int, int], step_seconds: int) -> Range:

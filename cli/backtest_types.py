@@ -72,14 +72,20 @@ def compare_types(
     settings: Settings,
     assumptions: Assumptions,
     asked: Iterable[Asked],
-    market: Market | None,
     *,
+    market: Market | None,
+    source: str,
     as_json: bool,
 ) -> None:
-    """Replay the trace on every fleet and print the comparison. market None: the shipped prices."""
+    """Replay the trace on every fleet and print the comparison under the source of the settings.
+
+    market None: the shipped prices.
+    """
     market = market or Market(prices=PriceList.shipped(settings.region))
     fleets = (settings.instance_types, *resolve(asked, settings, market))
-    _show(study_types(trace, settings, assumptions, fleets, settings.tariff(market.prices)), as_json=as_json)
+    found = study_types(trace, settings, assumptions, fleets, settings.tariff(market.prices))
+    note(source)
+    _show(found, as_json=as_json)
 
 
 def _show(found: TypeStudy, *, as_json: bool) -> None:

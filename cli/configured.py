@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from cdk_app.clusters import read_clusters
 from cdk_app.config import ClusterConfig, ConfigurationError
-from cdk_app.json_file import JsonFileError, read_json
+from cdk_app.json_file import JsonFileError, configuration_file, read_json
 from cdk_app.recorded_types import RecordError, read_records
 from cli.output import CommandError
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def configuration_file() -> Path:
-    """The cdk.json of the folder in which the command runs, else the one beside the sources."""
-    here = Path.cwd() / "cdk.json"
-    return here if here.exists() else ROOT / "cdk.json"
 
 
 def configured_clusters() -> tuple[ClusterConfig, ...]:

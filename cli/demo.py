@@ -14,6 +14,7 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
+from cdk_app.json_file import configuration_file
 from cdk_app.workflow import definitions
 from cli import completion
 from cli.live_view import simulated_live
@@ -23,6 +24,7 @@ from cli.output import (
     console,
     facts,
     leaving,
+    note,
     print_json,
     say,
     table,
@@ -134,6 +136,7 @@ def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: 
     begun = real_monotonic()
     target = report or Path("reports") / f"{scenario.name}.html"
     stage = console(stderr=True)
+    note(f"settings: {configuration_file()}, under those of the scenario")
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
     text = "no report was written and nothing is left"
     with leaving(text), suitable(scenario), simulated_live(scenario, stage) as simulation:

@@ -15,8 +15,9 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 
 from cdk_app.config import Attachment, ClusterConfig, ConfigurationError
 from cdk_app.endpoints import CALLED_OVER_IPV6
+from cdk_app.json_file import configuration_file
 from cdk_app.recorded_types import FILE_NAME, read_records
-from cli.configured import configuration_file, configured_clusters
+from cli.configured import configured_clusters
 from cli.findings import Check, Finding, Verdict, report, settings_finding
 from cli.launch_template import template_finding
 from cli.output import CommandError

@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cdk_app.clusters import read_clusters
 from cdk_app.config import ClusterConfig, ConfigurationError
+from cdk_app.json_file import configuration_file
 from cdk_app.recorded_types import RecordError, TypeRecord, read_records, write_record
-from cli.configured import configuration_file
 from cli.live_prices import CurrentPrices, live_prices
 from cli.output import CommandError
 from cli.type_lookup import LOOKUP_ACTION, types_of_ec2

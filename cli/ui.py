@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.configured import configuration_file
+from cdk_app.json_file import configuration_file
 from cli.output import CommandError, WrongUseError, note
 from cli.target import DEFAULT_CLUSTER, seconds_of
 
@@ -53,7 +53,8 @@ def ui(
     url = data if is_url(data) else ""
     trace = _trace("" if url else data)
     configured = ConfiguredCluster(configuration_file(), cluster)
-    configured.changed({})  # refuses a wrong file before the page opens
+    settings = configured.changed({}).settings  # refuses a wrong file before the page opens
+    note(f"settings: cluster {cluster} of {configured.path}, preset {settings.preset}")
     board = Board()
     with _listening(port) as listener, processes(board) as executor:
         server = Server(

@@ -44,8 +44,6 @@ def test_every_reader_of_cdk_json_refuses_it_in_its_own_words(
 ) -> None:
     path = tmp_path / "cdk.json"
     path.write_text(text)
-    monkeypatch.setattr(synth, "ROOT", tmp_path)
-    monkeypatch.setattr(configured, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)
     assert synth.main(["--out", str(tmp_path / "out")]) == 1
     assert str(path) in capsys.readouterr().err

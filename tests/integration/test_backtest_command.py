@@ -58,6 +58,21 @@ def test_settings_come_from_a_file_and_from_options(
     assert json.loads(out)["workers"] == [2, 10]
 
 
+def test_the_settings_are_those_of_cdk_json_in_the_current_folder_and_the_first_line_names_them(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    clusters = [{"cluster_id": f"shop-{n}", "settings": {"min_workers": n, "preset": "readme"}} for n in (3, 4)]
+    (tmp_path / "cdk.json").write_text(json.dumps({"context": {"clusters": clusters}}))
+    for words, cluster, least in ((), "shop-3", 3), (("--cluster", "shop-4"), "shop-4", 4):
+        _, out, err = typed(capsys, trace, *words, "--set", "preset=flowchart", "--json")
+        assert json.loads(out)["workers"] == [least, 10]
+        assert err == f"settings: cluster {cluster} of {tmp_path / 'cdk.json'}, preset flowchart\n"
+    code, _, err = typed(capsys, trace, "--cluster", "shop-5")
+    assert code == 1 and "cdk.json has no cluster shop-5" in err
+
+
 def test_other_configurations_have_the_names_of_their_files(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

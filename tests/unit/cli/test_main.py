@@ -74,6 +74,7 @@ def test_a_scenario_that_contradicts_the_settings_of_cdk_json_is_refused_before_
     path.write_text("name: own\ndescription: x\nduration: 1h\nworkers: [{count: 2}]\nsettings: {cpu_up_percent: 70}\n")
     code, out, err = run(capsys, *words, str(path))
     assert (code, out) == (ExitCode.WRONG_USE, "")
+    assert words[0] == "status" or err.startswith("settings: ")
     assert err.splitlines()[-1] == (
         "node-fleet: scenario own with the settings of cdk.json: cpu_down_percent=75 must be below cpu_up_percent=70; "
         "give the scenario its own preset, for example preset: node-fleet"

@@ -42,7 +42,9 @@ def test_a_port_in_use_is_refused_with_what_to_type(capsys: pytest.CaptureFixtur
         port = other.getsockname()[1]
         assert main(["ui", "--no-browser", "--port", str(port)]) == 1
     said = f"port {port} of this machine cannot be used: Address already in use; give another one with --port, or"
-    assert said in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.startswith("settings: cluster node-fleet-prod of ") and "preset adaptive\n" in err
 
 
 def test_a_configuration_with_mistakes_is_refused_before_the_page_opens(
