@@ -20,9 +20,12 @@ from node_fleet.domain.model.standby import READY
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.domain.scale_up.launch import fleet_weight
+from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.launch_version import launch_hold
 from node_fleet.domain.scaling.schedule import open_window
+from node_fleet.domain.scaling.strategies.adaptive.preset import DEFAULT_RULES, with_default_rules
+from node_fleet.payload import take
 from node_fleet.settings import Settings
 from node_fleet.settings.validation import ineffective
 
@@ -219,10 +222,16 @@ def _last_action(found: ClusterStatus) -> str:
 
 
 def _cooldown(found: ClusterStatus) -> str:
-    settings, memory = found.settings, found.state.memory
-    cooldowns = (("up", settings.cooldown_up_seconds), ("down", settings.cooldown_down_seconds))
-    left = {name: memory.last_action_at + seconds - found.now for name, seconds in cooldowns if memory.last_action_at}
-    return ", ".join(f"{name} {span(value) if value > 0 else 'over'}" for name, value in left.items()) or "none"
+    """What is left of the cooldowns of the rules that made the last decision."""
+    policy, last_action_at, whose = found.settings.policy(), found.state.memory.last_action_at, ""
+    if not last_action_at:
+        return "none"
+    decision = decision_of(found.last) if found.last else {}
+    if any(check.name == DEFAULT_RULES for check in take(decision, "evidence", tuple[Check, ...], default=())):
+        policy, whose = with_default_rules(policy), ", those of the preset node-fleet, whose rules decide"
+    ends = {"up": policy.cooldown_up_seconds, "down": policy.cooldown_down_seconds}
+    left = {name: last_action_at + seconds - found.now for name, seconds in ends.items()}
+    return ", ".join(f"{name} {span(value) if value > 0 else 'over'}" for name, value in left.items()) + whose
 
 
 def _breaker(found: ClusterStatus) -> str:

@@ -10,10 +10,13 @@ import pytest
 from cli.cluster_status import ClusterStatus
 from cli.findings import settings_finding
 from cli.status_rows import status_rows, worker_rows
+from node_fleet.adapters.records import Event
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory, RollOut, SpotPool
+from node_fleet.domain.scaling.decision import decide
+from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
-from tests.support.decisions import START
+from tests.support.decisions import START, snapshot, worker
 from tests.support.handlers.fakes import NOW, A, B, C, aside, instance
 
 
@@ -52,6 +55,31 @@ def test_status_names_the_budget_that_holds_idle_workers(settings: dict[str, Any
         settings=Settings.from_mapping(settings),
     )
     assert dict(status_rows(found))["budgets"] == expected
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"),
+    [
+        ({}, "up over, down over"),
+        (
+            {"cpu_requested_milli": None, "memory_requested_mib": None},
+            "up 3 min, down 8 min, those of the preset node-fleet, whose rules decide",
+        ),
+    ],
+)
+def test_status_shows_the_cooldowns_of_the_rules_that_decide(requested: dict[str, Any], expected: str) -> None:
+    settings, memory = Settings.from_mapping({"preset": "adaptive"}), Memory(last_action_at=START - 100)
+    seen = snapshot(workers=tuple(worker(n, **requested) for n in range(3)))
+    decision = to_payload(decide(seen, memory, settings.policy(), START))
+    found = ClusterStatus(
+        place="here",
+        now=START,
+        state=FleetState(cluster_id="c", memory=memory),
+        instances=(),
+        last=Event(kind="decision", at=START, key="run", data={"decision": decision}),
+        settings=settings,
+    )
+    assert dict(status_rows(found))["cooldown"] == expected
 
 
 def test_status_shows_the_time_in_which_images_were_pulled_when_workers_report_it(capsys: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+from node_fleet.domain.model.policy import Policy
 
 ADAPTIVE_PRESET: dict[str, Any] = {
     "strategy": "adaptive",
@@ -18,3 +21,17 @@ ADAPTIVE_PRESET: dict[str, Any] = {
     "scale_down_order": "fewest-pods",
     "max_targets": 3,
 }
+
+DEFAULT_RULES = "requests"
+"""The check of a decision that says that the rules of the preset node-fleet decide, and why."""
+
+
+def with_default_rules(policy: Policy) -> Policy:
+    """The policy with the thresholds and cooldowns of the preset node-fleet, where those of adaptive are unchanged."""
+    default = Policy()
+    thresholds = {
+        name: getattr(default, name)
+        for name, value in ADAPTIVE_PRESET.items()
+        if hasattr(default, name) and name != "max_targets" and getattr(policy, name) == value
+    }
+    return replace(policy, **thresholds)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.scaling.check import Check, DesiredChange, Verdict
 from node_fleet.domain.scaling.signals.custom_metrics import evaluate_custom_metrics
@@ -19,7 +18,7 @@ from node_fleet.domain.scaling.signals.pending_pods import PendingPods
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity, lacks_requests
 from node_fleet.domain.scaling.strategies.adaptive.headroom import HeadroomChoice
 from node_fleet.domain.scaling.strategies.adaptive.learning import Evaluation, evaluate, learn_pod_size, with_defaults
-from node_fleet.domain.scaling.strategies.adaptive.preset import ADAPTIVE_PRESET
+from node_fleet.domain.scaling.strategies.adaptive.preset import DEFAULT_RULES, with_default_rules
 from node_fleet.domain.scaling.strategies.thresholds import apply_thresholds
 from node_fleet.domain.scaling.tick import Tick
 
@@ -54,18 +53,12 @@ def apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -
 
 
 def _apply_default_thresholds(tick: Tick, pending_pods: PendingPods | None, minimum: int, cause: str) -> DesiredChange:
-    """The strategy `thresholds` with the thresholds of the preset node-fleet, where those of adaptive are unchanged."""
-    default = Policy()
-    thresholds = {
-        name: getattr(default, name)
-        for name, value in ADAPTIVE_PRESET.items()
-        if hasattr(default, name) and name != "max_targets" and getattr(tick.policy, name) == value
-    }
-    policy = replace(tick.policy, **thresholds)
+    """The strategy `thresholds` with the rules of the preset node-fleet."""
+    policy = with_default_rules(tick.policy)
     change = apply_thresholds(replace(tick, policy=policy), pending_pods, minimum)
     change.policy = policy
     text = f"{cause}, so the rules of the preset node-fleet decide"
-    change.checks.append(Check(name="requests", verdict="missing", text=text, setting="preset"))
+    change.checks.append(Check(name=DEFAULT_RULES, verdict="missing", text=text, setting="preset"))
     return change
 
 
