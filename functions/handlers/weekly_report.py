@@ -18,6 +18,7 @@ from node_fleet.domain.cost.weekly_report import WeeklyReport, headline, lines, 
 from node_fleet.domain.model.errors import Ec2Error
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.notify.message import Message
+from node_fleet.domain.scaling.signals.idle import requests_percent
 from node_fleet.logs import logger
 from node_fleet.payload import known
 from node_fleet.services import Services, load_services
@@ -108,11 +109,14 @@ def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
     snapshot: Snapshot | None = known(event.data, "snapshot", Snapshot)
     if snapshot is None:
         return None
+    requests = requests_percent(snapshot.usable, 0)
     return FleetSample(
         at=event.at,
         hour=datetime.fromtimestamp(event.at, zone).hour,
         workers=tuple(_sampled(worker) for worker in snapshot.counted),
         cpu_percent=snapshot.cpu_percent,
+        memory_percent=snapshot.memory_percent,
+        requested_workers=requests / 100 * len(snapshot.usable) if requests else None,  # 0: the cluster reports none
     )
 
 

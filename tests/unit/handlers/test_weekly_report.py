@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -44,6 +46,18 @@ def test_the_week_is_read_day_by_day_and_reported_in_one_message(services: FakeS
     assert message["trigger"] == "weekly" and message["what"] == answer["headline"]
     assert answer["headline"].startswith("workers cost 2,848.75 BDT this week, 37 % less than 5 fixed workers")
     assert any("vol-1" in line for line in answer["lines"])
+
+
+@pytest.mark.parametrize(("requested", "expected"), [(1500, 1.5), (None, None)])
+def test_a_sample_has_the_workers_that_the_requests_fill(requested: int | None, expected: float | None) -> None:
+    nodes = [worker(f"i-{n}", cpu_requested_milli=100, cpu_allocatable_milli=2000) for n in range(2)]
+    nodes.append(worker("i-2", cpu_requested_milli=requested and 2 * requested - 200, cpu_allocatable_milli=2000))
+    sized = tuple(replace(one, memory_requested_mib=10, memory_allocatable_mib=1000) for one in nodes)
+    snapshot = Snapshot(at=NOW, source="live", cpu_percent=5.0, memory_percent=6.0, workers=sized)
+    event = Event(kind="decision", at=NOW, key="run", data={"snapshot": to_payload(snapshot)})
+    found = weekly_report._sample(event, ZoneInfo("UTC"))
+    assert found is not None
+    assert (found.memory_percent, found.requested_workers) == (6.0, pytest.approx(expected))
 
 
 def test_ends_failures_and_interruptions_are_counted(services: FakeServices) -> None:

@@ -66,7 +66,10 @@ def _spot_share(spans: Spans, month: float, inputs: ReportInputs) -> Recommendat
 
 
 def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation | None:
-    """A lower minimum for the hours that never need the present one, which stays as a schedule for the other hours."""
+    """A lower minimum for the hours that never need the present one, which stays as a schedule for the other hours.
+
+    The text names what it was made from: the records do not show every rule of placement.
+    """
     minimum = inputs.policy.min_workers
     needed = _needed_by_hour(spans, inputs)
     idle_hours = {hour for hour, workers in needed.items() if workers < minimum}
@@ -87,17 +90,28 @@ def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation
     else:
         text = f"from {first:02d}:00 to {after:02d}:00 {count_of(lower, 'worker')} {enough} instead of {minimum}"
         setting = f"min_workers={lower}, schedules=Mon-Sun {after:02d}:00-{first:02d}:00: {minimum}"
+    has_requests = all(sample.requested_workers is not None for sample, _ in spans if sample.workers)
+    source = "CPU, memory and requests of the pods" if has_requests else "CPU and memory; some requests are unknown"
+    text += f" (by {source}; check anti-affinity and topology spread, which are not recorded)"
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 
 
 def _needed_by_hour(spans: Spans, inputs: ReportInputs) -> dict[int, int]:
-    """Hour of the day -> workers that its highest load needs, ten points below the scale-up threshold."""
-    target = max(1.0, inputs.policy.cpu_up_percent - 10)
+    """Hour of the day -> workers that its highest load needs.
+
+    Use stays ten points below the scale-up threshold, and requests below what a removal would allow.
+    """
+    policy = inputs.policy
     needed: dict[int, int] = {}
     for sample, _ in spans:
-        if sample.cpu_percent is not None and sample.workers:
-            workers = math.ceil(sample.cpu_percent * len(sample.workers) / target)
-            needed[sample.hour] = max(needed.get(sample.hour, 1), workers)
+        if sample.cpu_percent is None or not sample.workers:
+            continue
+        shares = [sample.cpu_percent / max(1.0, policy.cpu_up_percent - 10)]
+        if policy.use_memory and sample.memory_percent is not None:
+            shares.append(sample.memory_percent / max(1.0, policy.memory_up_percent - 10))
+        requested = (sample.requested_workers or 0.0) / (1 - policy.projection_margin_percent / 100)
+        workers = math.ceil(max(requested, max(shares) * len(sample.workers)) - 1e-6)
+        needed[sample.hour] = max(needed.get(sample.hour, 1), workers)
     return needed
 
 

@@ -23,12 +23,17 @@ class SampledWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSample:
-    """The fleet in the snapshot of one run. cpu_percent: its mean; hour: of the day, local."""
+    """The fleet in the snapshot of one run. cpu_percent, memory_percent: its mean; hour: of the day, local.
+
+    requested_workers: so many of its workers the requests of the pods fill; None when some requests are unknown.
+    """
 
     at: int
     hour: int
     workers: tuple[SampledWorker, ...]
     cpu_percent: float | None
+    memory_percent: float | None = None
+    requested_workers: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

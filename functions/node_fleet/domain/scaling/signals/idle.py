@@ -127,7 +127,7 @@ def evaluate_projection(tick: Tick, removed: int) -> Check:
         if after >= limit:
             return _projection("hold", f"{label} would be {after:.1f} %, not under {limit:g} %", after, limit)
         parts.append(f"{label} would be {after:.1f} % under {limit:g} %")
-    requests = _requests_after(tick.usable, removed)
+    requests = requests_percent(tick.usable, removed)
     limit = 100 - policy.projection_margin_percent
     if requests is None:
         return _projection("missing", "requests of some workers are missing", None, limit)
@@ -147,7 +147,7 @@ def _projection(verdict: Verdict, text: str, value: float | None, threshold: flo
     )
 
 
-def _requests_after(workers: tuple[Worker, ...], removed: int) -> float | None:
+def requests_percent(workers: tuple[Worker, ...], removed: int) -> float | None:
     """Requests in percent of what the workers can hold without the largest `removed` ones; None when some are unknown.
 
     0 when the requests of every worker are unknown: the cluster does not report them, so they do not count.
