@@ -86,7 +86,7 @@ Kind = Literal["timeseries", "stat", "heatmap", "table", "bars", "gauge"]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel. Colours are by series name; marks are the values above which the colour changes.
+    """One panel. Colours are by series name; marks are the values, or the settings, above which it changes.
 
     unit: its id in Grafana. limits: names of series that are drawn as dashed lines.
     """
@@ -100,7 +100,7 @@ class Panel:
     height: int = 8
     minimum: float | None = 0
     maximum: float | None = None
-    marks: tuple[tuple[str, float], ...] = ()
+    marks: tuple[tuple[str, float | str], ...] = ()
     colours: tuple[tuple[str, str], ...] = ()
     limits: tuple[str, ...] = ()
 

@@ -39,7 +39,11 @@ LOCK_STATUSES = ("acquired", "held", "paused", "off", "stale")
 COUNT = "short"
 """The unit of numbers of things: 1500 reads as 1.5 K."""
 
-CPU_MARKS, MEMORY_MARKS = (("yellow", 70), ("red", 85)), (("yellow", 75), ("red", 90))
+CPU_MARKS, MEMORY_MARKS = (
+    (("yellow", "cpu_up_percent"), ("red", "cpu_urgent_percent")),
+    (("yellow", "memory_up_percent"),),
+)
+"""Names of settings, whose values the deployment fills in."""
 WORKERS = 'job="node-exporter"'
 POD = "namespace, pod, uid"
 NOT_SERVER = 'unless on (node) (kube_node_role{job="kube-state-metrics",role=~"control-plane|master"})'
@@ -133,7 +137,8 @@ def _fleet_at_present() -> list[Panel]:
         ),
         Panel(
             "CPU",
-            "Mean over live workers; iowait and steal count as busy.",
+            "Mean over live workers; iowait and steal count as busy. Yellow over cpu_up_percent, red over "
+            "cpu_urgent_percent.",
             targets=(query(f"avg({WORKER_CPU})", "CPU"),),
             marks=CPU_MARKS,
             unit="percent",
@@ -143,7 +148,7 @@ def _fleet_at_present() -> list[Panel]:
         ),
         Panel(
             "Memory",
-            "Used memory of all workers together.",
+            "Used memory of all workers together. Yellow over memory_up_percent.",
             targets=(query(memory(), "memory"),),
             marks=MEMORY_MARKS,
             unit="percent",

@@ -22,6 +22,7 @@ from constructs import Construct
 
 from cdk_app.components.facts import ClusterFacts
 from cdk_app.components.findings import accept
+from cdk_app.components.grafana import dashboards_asset
 from cdk_app.components.machine_roles import dashboards_parameter, k3s_parameter, server_role, worker_role
 from cdk_app.components.resources import AMAZON_LINUX
 from cdk_app.components.server_backup import BACKUP_TAG, back_up_server
@@ -49,7 +50,7 @@ class ClusterStack(cdk.Stack):
         self.vpc = vpc
         self._secrets()
         self.bundle = s3_assets.Asset(self, "Bundle", path=str(BUNDLE), exclude=list(NOT_IN_BUNDLE))
-        self.dashboards = s3_assets.Asset(self, "Dashboards", path=str(BUNDLE / DASHBOARDS))
+        self.dashboards = dashboards_asset(self, BUNDLE / DASHBOARDS, config.settings)
         self.server_group, self.worker_group = self._groups()
         self.worker_role = worker_role(self, config)
         self._server(server_role(self, config, (self.bundle, self.dashboards)))

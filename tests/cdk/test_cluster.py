@@ -12,12 +12,14 @@ import aws_cdk as cdk
 import pytest
 
 from cdk_app.clusters import read_clusters
+from cdk_app.components.grafana import dashboards_asset
 from cdk_app.components.machine_roles import AGENT_ACTIONS
 from cdk_app.k3s_releases import checksums, shipped_version
 from cdk_app.stacks import cluster
 from cdk_app.stacks.cluster import BUNDLE, USER_DATA_LIMIT_BYTES, ClusterStack, credit_specification
 from cdk_app.stacks.network import NetworkStack
 from cdk_app.synth import project_context
+from node_fleet.settings import Settings
 from tests.cdk.conftest import ATTACHED, LONG_NEW, NEW, App
 from tests.support.shipped_scripts import load_server
 
@@ -145,6 +147,20 @@ def test_the_server_reads_the_location_of_the_dashboards_from_a_parameter(app: A
     allowed = {str(s["Action"]): json.dumps(s["Resource"]) for s in policy["PolicyDocument"]["Statement"]}
     assert f"parameter/node-fleet/{NEW}/dashboards" in allowed["ssm:GetParameter"]
     assert allowed["s3:GetObject"].count(".zip") == 2
+
+
+def test_grafana_marks_the_thresholds_of_the_settings(tmp_path: Path) -> None:
+    app = cdk.App(outdir=str(tmp_path))
+    source = BUNDLE / "monitoring/grafana/dashboards"
+    asset = dashboards_asset(cdk.Stack(app, "stack"), source, Settings.from_mapping({"preset": "adaptive"}))
+    folder = Path(app.outdir, asset.asset_path)
+    assert {file.name for file in folder.iterdir()} == {file.name for file in source.iterdir()}
+    panels = json.loads((folder / "cluster-overview.json").read_text(encoding="utf-8"))["panels"]
+    marks = {
+        one["title"]: [s["value"] for s in one["fieldConfig"]["defaults"]["thresholds"]["steps"]] for one in panels
+    }
+    assert marks["CPU"] == marks["CPU by worker"] == [None, 85, 95]
+    assert marks["Memory"] == marks["Memory by worker"] == [None, 85]
 
 
 def test_the_release_of_k3s_reaches_the_workers_by_user_data_and_the_server_by_a_parameter(app: App) -> None:
