@@ -25,7 +25,6 @@ def seen(workers: int, *, hold: int = 0, start: int = 0, demand: float = -1.0, m
         starts=(start or workers,) * len(START_PRICES),
         hold=hold or workers,
         demand=needed,
-        used=needed,
         minutes=minutes,
         wait_pod_minutes=WAIT_POD_MINUTES,
     )

@@ -48,7 +48,7 @@ def calculated(monkeypatch: pytest.MonkeyPatch) -> Calculated:
         one = trials.UNITS * after.weight
         found.waited += (after.waited[plan] - tried.waited[plan] / divided) / one
         found.held += (after.held[plan] - tried.held[plan] / divided) / one
-        found.used += seen.used * min(seen.minutes, trials.GAP_MINUTES)
+        found.used += max(seen.least, seen.demand) * min(seen.minutes, trials.GAP_MINUTES)
         return after
 
     def chosen(tried: PlanTrials, *, wait_cost: float, change_cost: float) -> trials.PlanChoice:

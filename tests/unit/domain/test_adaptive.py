@@ -267,6 +267,17 @@ class TestWorkersOfOtherTypes:
         assert capacity is not None and capacity.have == 1.75
         assert (capacity.of_minimum(minimum[0]), capacity.of_maximum(maximum[0])) == (minimum[1], maximum[1])
 
+    def test_pods_that_fit_on_the_workers_of_the_minimum_wait_under_no_plan(self) -> None:
+        """The minimum of two holds 0.875 workers, and 13 pods need 0.46; for half an hour there is none."""
+        policy = replace(POLICY, min_workers=2, max_workers=4, instance_types=("m5.xlarge", "t3.small"), wait_cost=0.1)
+        fleet, smallest = Fleet(policy), 1
+        for number in range(60):
+            pods_of = (10, 1, 1, 1) if number % 16 == 0 else (0, 0, 0, 0)
+            workers = (large(0, pods_of[0]), *(filled(n, pods_of[n]) for n in range(1, 4)))
+            fleet.tick(replace(fleet_of(at=START + number * TICK), workers=workers))
+            smallest = min(smallest, *fleet.memory.learned.tried.workers)
+        assert smallest == 0 and {*fleet.memory.learned.tried.waited} == {0}
+
     def test_small_workers_above_the_minimum_are_removed(self) -> None:
         workers = (large(0, 1), *(filled(n, 1) for n in range(1, 7)))
         seen = replace(fleet_of(cpu_percent=20.0, memory_percent=10.0), workers=workers)

@@ -62,6 +62,24 @@ def test_a_fleet_that_may_be_empty_is_tried_like_one_with_a_worker_more() -> Non
     assert chosen(empty, wait=4).plan.delay_seconds == 45 * MINUTE
 
 
+def test_after_the_maximum_is_lowered_no_trial_holds_more_and_no_change_of_direction_is_counted() -> None:
+    needs = staircase((0, 9))
+    nine = advance_trials(initial_trials(), needs, 0, seen(9), keep=1.0)
+    four = advance_trials(nine, needs, 120, replace(seen(4), most=4), keep=1.0)
+    assert {*nine.workers} == {9} and {*four.workers} == {4}
+    assert {*four.held} == {*four.turns} == {0}
+
+
+@pytest.mark.parametrize(("demand", "waited"), [(0.4, 0), (0.5, 0), (0.75, round(25 * WAIT_POD_MINUTES))])
+def test_the_workers_of_the_minimum_serve_also_where_they_are_no_whole_one(demand: float, waited: int) -> None:
+    """Their capacity is half a worker of the type that a launch creates."""
+    half = replace(seen(0, demand=demand), least=0.5)
+    empty = advance_trials(initial_trials(), staircase((0, 0)), 0, replace(half, demand=0.0), keep=1.0)
+    found = advance_trials(empty, staircase((0, 0)), 120, half, keep=1.0)
+    assert {*empty.workers} == {0} and {*found.waited} == {waited}
+    assert found.demand == 0.5 + max(0.5, demand)
+
+
 class TestStaircase:
     def test_a_need_that_is_exceeded_says_nothing_any_more(self) -> None:
         assert update_needs(staircase((0, 5), (60, 3)), 120, 4) == staircase((0, 5), (120, 4))

@@ -79,7 +79,7 @@ def evaluate(
     hold = _within(limits, choice.workers)
     if is_new:
         needs = trials.update_needs(learned.needs, now, hold, learned.read_at)
-        seen = _seen(tick, learned, choice, demand, boot=boot, limits=limits)
+        seen = _seen(tick, learned, choice, capacity, boot=boot, limits=limits, minimum=minimum)
         learned = AdaptiveMemory(
             read_at=now,
             demand=demand,
@@ -137,23 +137,24 @@ def _seen(
     tick: Tick,
     before: AdaptiveMemory,
     choice: headroom.HeadroomChoice,
-    demand: float,
+    capacity: CapacityEstimate,
     *,
     boot: float,
     limits: tuple[int, int],
+    minimum: int,
 ) -> trials.Seen:
     """This reading for the trials. before: the memory before it. boot: seconds from a decision to the join."""
-    least, highest = map(float, limits)
-    demand = min(highest, demand)
+    least, most = minimum * capacity.mean, limits[1]
     minutes = (tick.read_at - before.read_at) / 60 if before.read_at else 0.0
     return trials.Seen(
         starts=tuple([_within(limits, choice.start(price)) for price in trials.START_PRICES]),
         hold=_within(limits, choice.workers),
-        demand=demand,
-        used=max(least, demand),
+        demand=min(float(most), capacity.demand),
+        least=least,
+        most=most,
         minutes=minutes,
         wait_pod_minutes=before.places * (trials.ALERT_SECONDS + boot) / 60,
-        demand_before=min(highest, before.demand),
+        demand_before=min(float(most), max(least, before.demand)),
         late_pod_minutes=before.places * _late_minutes(minutes, boot / 60),
     )
 

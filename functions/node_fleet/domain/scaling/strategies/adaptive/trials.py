@@ -98,18 +98,20 @@ class Seen:
     """One reading as the trials meet it, in workers.
 
     starts: up to how many workers are started, for each of START_PRICES; hold: how many are worth their price when they
-    are there. demand: at most the maximum; used: at least the minimum too. minutes: since the last reading.
-    wait_pod_minutes: the waiting that one missing worker causes. demand_before: the demand of the last reading, at most
-    the maximum. late_pod_minutes: the waiting of one worker's pods that were created since then, where the workers of
-    the last reading's launch had to boot first.
+    are there. least, most: the capacity of the minimum, which every fleet has, also where its workers are smaller than
+    those that a launch creates, and of the maximum. demand: at most the maximum. minutes: since the last reading.
+    wait_pod_minutes: the waiting that one missing worker causes. demand_before: the demand of the last reading, within
+    both. late_pod_minutes: the waiting of one worker's pods that were created since then, where the workers of the last
+    reading's launch had to boot first.
     """
 
     starts: tuple[int, ...]
     hold: int
     demand: float
-    used: float
     minutes: float
     wait_pod_minutes: float
+    least: float = 0.0
+    most: float = math.inf
     demand_before: float = 0.0
     late_pod_minutes: float = 0.0
 
@@ -142,13 +144,16 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     weight = tried.weight / keep
     if weight >= HIGHEST_WEIGHT:
         tried, weight = _divided(tried), weight / HIGHEST_WEIGHT
-    one, demand, used = UNITS * weight, seen.demand, seen.used
+    one, demand, used = UNITS * weight, seen.demand, max(seen.least, seen.demand)
     kept = _kept_by_delay(needs, now, seen.hold)
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
     before: tuple[int, ...] = ()
     if not (had[0] or tried.readings):  # a fleet of no worker is one as well
         had = tuple(start for start in seen.starts for _ in kept)
-    workers = _next_workers(had, seen.starts, kept, math.ceil(demand - 1e-6) if demand > min(had) else 0)
+    if max(had) > seen.most:  # the maximum was lowered
+        had = tuple([min(n, int(seen.most)) for n in had])
+    lowest = max(min(had), seen.least)
+    workers = _next_workers(had, seen.starts, kept, math.ceil(demand - 1e-6) if demand > lowest else 0)
     if tried.before and demand > seen.demand_before:
         rises, price = _late_rises(tried.before, had, seen), one * seen.late_pod_minutes
         waited = tuple([total + round(rise * price) for total, rise in zip(waited, rises, strict=True)])
@@ -159,9 +164,9 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
         moved = tuple([a or b for a, b in zip(to, moved, strict=True)])
         before = had if 1 in to else ()
     sizes = set(had)
-    if demand > min(sizes):
+    if demand > lowest:
         price = one * seen.wait_pod_minutes
-        missing = {n: round(max(0.0, demand - n) * price) for n in sizes}
+        missing = {n: round(max(0.0, demand - max(n, seen.least)) * price) for n in sizes}
         waited = tuple([total + missing[n] for total, n in zip(waited, had, strict=True)])
     rate = one * min(seen.minutes, GAP_MINUTES)
     amounts = {n: round(max(0.0, n - used) * rate) for n in sizes}
