@@ -9,7 +9,6 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -17,13 +16,14 @@ from backtest.compare import CONFIGURED, Assumptions, Study, policy_names, study
 from backtest.measures import Measures
 from backtest.model import Capacity, Scaling
 from backtest.trace import read_trace
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 BEGIN, END = "<!-- written from the code: backtest -->", "<!-- end -->"
 MEAN = "mean"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Figure:
     """One policy on one trace: the three compared measures, and minutes of overload and USD a day."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from node_fleet.domain.model.back_off import JOIN
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import Market, PodShape, Snapshot, Worker
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.placement import Placement, plan_slots
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure, record_success
@@ -38,7 +39,7 @@ UNJOINED = "unjoined"
 """The rule by which a worker is removed whose node did not join in time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkerReading:
     """One worker. CPU and memory: use of the machine in percent. Requests with those of DaemonSets, pods without.
 
@@ -58,7 +59,7 @@ class WorkerReading:
     zone: str = "a"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WaitingPods:
     """Pods of one size that the scheduler cannot place, and how long the oldest of them waits."""
 
@@ -68,7 +69,7 @@ class WaitingPods:
     oldest_seconds: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reading:
     """The fleet at one time (epoch seconds). Every worker that is on the bill is in it."""
 
@@ -77,7 +78,7 @@ class Reading:
     waiting: tuple[WaitingPods, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Launch:
     """One worker to launch. types: the instance types that suit, best first."""
 
@@ -86,7 +87,7 @@ class Launch:
     types: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Answer:
     """What to do now: workers to launch, or the ids of workers to drain and remove; neither: nothing.
 
@@ -225,7 +226,7 @@ class Autoscaler:
             raise ModelError(f"worker {twice[0]!r} is in the reading twice, expected each worker once")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Action:
     """What was answered and is not done: workers that join after `since` beside the `known` ones, or ids that leave."""
 

@@ -6,7 +6,7 @@ The rules of each policy are in other modules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from backtest.bound import clairvoyant
 from backtest.deployed import Deployed, Workflow
@@ -20,6 +20,7 @@ from node_fleet.domain.cost.cpu_credits import mixed_hour
 from node_fleet.domain.cost.limits import Limits
 from node_fleet.domain.cost.tariff import Cost, Tariff, saved_percent
 from node_fleet.domain.model.hibernation import off_minutes
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 
@@ -36,7 +37,7 @@ REFERENCES: dict[str, Callable[[], Sizer]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Assumptions:
     """The model of one study, in addition to the settings. further: the other types of a fleet of several types."""
 
@@ -51,7 +52,7 @@ class Assumptions:
         return replace(self, scaling=scaling)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Study:
     """Policies on one trace. Every policy has the Spot share of the configuration, except in `fixed_cost`.
 

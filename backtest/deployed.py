@@ -6,7 +6,7 @@ One execution holds the lock from its decision to its end; ticks and alerts in b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from backtest.decisions import DAEMON_PODS, Observer, choose_workers, fit_together, instance_of
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
@@ -17,16 +17,17 @@ from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Instance, PodShape, Snapshot, StandbyWorker, Worker
 from node_fleet.domain.model.standby import READY, STANDBY
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.placement import Placement, plan_slots
 from node_fleet.domain.scale_up.standby import refill_pools, with_standby
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure, record_success
 
 PENDING_POD = "shop/web"
-_set = object.__setattr__
+_set = setattr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Workflow:
     """The settings of the workflow that are not part of the policy.
 

@@ -13,7 +13,6 @@ import itertools
 import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from backtest.compare import REFERENCES, Assumptions, Study, study
 from backtest.generated import generated_traces
 from backtest.measures import Measures
 from backtest.trace import DAY_SECONDS, Trace, read_trace
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 PEERS = ("cluster-autoscaler", "target-tracking-50", "karpenter", "karpenter-balanced")
@@ -43,7 +43,7 @@ class Figures(NamedTuple):
     usd: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Judged:
     """One load: its group (the traces or a family), and the figures of each setting and of each peer."""
 

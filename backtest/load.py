@@ -10,17 +10,17 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from backtest.model import STEP_SECONDS, Capacity, ModelError, Scaling
 from backtest.trace import DAY_SECONDS, Stretch, Trace
+from node_fleet.domain.model.value_class import value_class
 
 SYNC_SECONDS = 15
 MOST_DAYS = 1100
 """Three years take half a minute and 100 MB before the first policy is replayed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Phase:
     """The demand of one stretch [start, end). changes: (time, wanted replicas) of each change.
 
@@ -38,7 +38,7 @@ class Phase:
         return self.used_milli_seconds[last] - self.used_milli_seconds[first]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Load:
     """The whole demand of one trace under one model. milli_per_unit: CPU of one unit of the trace."""
 

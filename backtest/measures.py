@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
+from node_fleet.domain.model.value_class import value_class
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@value_class
 class Action:
     """One completed change of the fleet: when it began, and the number of workers added (below 0: removed)."""
 
@@ -15,7 +17,7 @@ class Action:
     rule: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Point:
     """One interval of a chart: the most workers and pending pods in it, and the running pods at its start `at`."""
 
@@ -25,7 +27,7 @@ class Point:
     pending: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TypeUsage:
     """What the workers of one instance type are billed for. charged_vcpu_hours: CPU above the baseline."""
 
@@ -34,7 +36,7 @@ class TypeUsage:
     charged_vcpu_hours: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Measures:
     """One policy on one trace. avoidable: pending pod-minutes that the clairvoyant fleet does not have.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from node_fleet.domain.model.instance_types import capacity as machine_capacity
+from node_fleet.domain.model.value_class import value_class
 
 STEP_SECONDS = 10
 
@@ -30,7 +31,7 @@ class ModelError(ValueError):
     """Nothing to add: the message says what would be right."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Capacity:
     """Workers and pods. Every time is a whole number of STEP_SECONDS.
 
@@ -98,7 +99,7 @@ class Capacity:
         return min(by_cpu, by_memory, self.max_pods - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Scaling:
     """How a trace becomes pods: the value at `quantile` of the trace needs `workers_at_quantile` full workers.
 

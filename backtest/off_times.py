@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from backtest.compare import Assumptions, Study, study
@@ -10,10 +10,11 @@ from backtest.summary import usd_text
 from backtest.trace import Trace
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.hibernation import Times
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OffTimes:
     """The cost of the workers with the fleet always on, and without the hours off; hours of the trace."""
 

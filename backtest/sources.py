@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backtest.trace import Trace, TraceError, from_rows
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 
 POINTS_AT_ONCE = 10_000
 FORWARD_PORT = (
@@ -24,7 +24,7 @@ LOG_IN = "set NODE_FLEET_PROMETHEUS_USER and NODE_FLEET_PROMETHEUS_PASSWORD when
 TIMEOUT_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Range:
     """One query of Prometheus: an expression that gives one series, from `since` to `until`, every step."""
 

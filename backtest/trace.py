@@ -13,12 +13,12 @@ import math
 import statistics
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 
 TIME_NAMES = ("time", "timestamp")
 VALUE_NAME = "value"
@@ -38,7 +38,7 @@ class TraceError(ValueError):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Stretch:
     """Readings without a gap between them: increasing epoch seconds, and their values."""
 
@@ -46,7 +46,7 @@ class Stretch:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Trace:
     """A load over time. interval_seconds: the median time between two readings. Values have any unit."""
 

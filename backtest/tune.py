@@ -6,13 +6,13 @@ The result is measured on the other part, which the search does not use.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from backtest.compare import Assumptions, study
 from backtest.measures import Measures
 from backtest.trace import Trace
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
@@ -38,7 +38,7 @@ SEARCHED: dict[str, dict[str, Sequence[Any]]] = {
 """Strategy -> the settings that the search may change and the values it tries, those with the largest effect first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Trial:
     """One configuration on the searched part."""
 
@@ -52,7 +52,7 @@ class Trial:
         return (waiting, self.worker_hours) < (others_waiting, other.worker_hours)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Tuned:
     """The result of the search. before and after are measured on the part that was not searched."""
 

@@ -7,7 +7,7 @@ The largest fleet of a smaller type has more workers, so that it holds the same 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from backtest.compare import Assumptions, Study, study
@@ -16,6 +16,7 @@ from backtest.summary import instances_text, usd_text
 from backtest.trace import Trace
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Tariff
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 COLUMNS = ("types", "vCPU", "GiB", "pods", "hours", "USD", "instances", "pending")
@@ -25,7 +26,7 @@ NAMED = 3
 """So many types of a list are named in a line of text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TypeStudy:
     """The same load on each fleet; the configured one comes first."""
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from ctypes import c_double, c_longlong
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.sharedctypes import RawArray
 
@@ -27,6 +27,7 @@ from backtest.load import Load
 from backtest.measures import Action, Measures
 from backtest.replay import Sizer, replay
 from backtest.trace import Trace
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 POLICIES = (CONFIGURED, *REFERENCES, "node-fleet", "adaptive")
@@ -75,7 +76,7 @@ class Board:
         return float(self._shares[page * len(POLICIES) + POLICIES.index(policy)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Task:
     """One policy to replay for a page."""
 
@@ -87,7 +88,7 @@ class Task:
     assumptions: Assumptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Progress:
     """The share of the replays that is done, and the study of the policies that are known, when it has grown."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cdk_app.json_file import JsonFileError, read_json
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings.parsing import given_requirements
 
 CONTEXT_KEY = "node-fleet:instance-types"
@@ -24,7 +24,7 @@ class RecordError(ValueError):
     """The record of a cluster cannot be used; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TypeRecord:
     """The types of one cluster, cheapest first, and the requirements and the region for which EC2 named them.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +30,7 @@ from cli.output import CommandError, WrongUseError, note, print_json, say, table
 from cli.target import DEFAULT_CLUSTER, Target, open_target, seconds_of
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.errors import StateStoreError
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 HISTORY = "history"
@@ -262,7 +262,7 @@ def _tune(
         say(tuned_sentence(tuned))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Recorded:
     """The recorded load of a cluster, its settings by field name, and the prices of the compared types."""
 

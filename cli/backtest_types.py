@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -20,6 +20,7 @@ from node_fleet.domain.cost.type_choice import cheapest_first, matching_types
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.instance_types import architecture_of, capacity
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 from node_fleet.settings.parsing import written
 
@@ -28,7 +29,7 @@ LIST_HINT = "type it like --types t3.small,t3.small+t3.medium"
 OBJECT_HINT = """type it like --types '{"vcpus": [2, 4], "memory_gib": [4, 8]}'"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Market:
     """The prices of a region, and the types that EC2 selects for requirements; empty where it was not asked."""
 

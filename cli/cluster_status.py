@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cli.target import Target
 from cli.times import ago
@@ -14,12 +14,13 @@ from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.disruption.drift import differences, expires_at
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 LOOK_BACK_SECONDS = 2 * 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClusterStatus:
     """Everything that status shows."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +32,7 @@ from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
 from node_fleet.domain.model.hibernation import off_minutes
 from node_fleet.domain.model.snapshot import Instance
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 from simulator.report.control_plane_cost import MonthlyUsage, monthly_bill, monthly_usage
 
@@ -53,7 +54,7 @@ NOT_COUNTED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerMachine:
     """The K3s server as it is billed."""
 
@@ -62,7 +63,7 @@ class ServerMachine:
     has_public_address: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Bill:
     """The bills of a month in which what runs now always runs. cpu_percent: measured, the mean of the fleet."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +23,7 @@ from cli.why import why_pod, why_worker
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.errors import ServerNotFoundError, ServerUnreachableError
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.eligibility import Eligibility, judge_workers
 from node_fleet.domain.scaling.decision import Check, Decision, decide
 from node_fleet.domain.scaling.disruption import allowance_for, held_text
@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
     )(explain)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Explained:
     """A decision as it is printed. account: of a run that has ended. answer: to a question about a worker or a pod."""
 

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cli.output import CommandError, console, print_json, working
 from node_fleet.adapters.secrets import SecretError
 from node_fleet.domain.model.errors import NodeFleetError
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings.groups import SettingValues
 from node_fleet.settings.validation import ineffective, surprises
 
@@ -18,7 +19,7 @@ Verdict = Literal["ok", "warn", "fail"]
 SIGNS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Finding:
     """The result of one check. `fix` is empty when nothing has to be done."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cli.target import Deployed, Target
 from node_fleet.domain.cost.prices import DATED, Price, PriceList
 from node_fleet.domain.model.instance_types import baseline_percent
+from node_fleet.domain.model.value_class import value_class
 
 Answer = TypeVar("Answer")
 
@@ -36,7 +37,7 @@ def batched(values: list[str], size: int) -> Iterator[list[str]]:
     return (values[first : first + size] for first in range(0, len(values), size))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CurrentPrices:
     """The prices of a region, and a sentence for each of them that AWS did not answer."""
 

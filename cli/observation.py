@@ -6,7 +6,7 @@ invoked, the last recorded reading is used, with its age.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cli.output import CommandError
 from cli.target import InvocationError, Target
@@ -14,13 +14,14 @@ from cli.times import DAY_SECONDS, ago
 from node_fleet.domain.model.assembly import refresh, with_set_aside
 from node_fleet.domain.model.snapshot import Snapshot
 from node_fleet.domain.model.timed_minimum import minimum_in_force
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.launch import fleet_weight
 from node_fleet.payload import from_payload
 
 READER = "CollectMetrics"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Observation:
     """A snapshot. `recorded` is empty when the snapshot was read for this command, else it says why it was not."""
 

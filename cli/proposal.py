@@ -6,17 +6,18 @@ Values only: autoscaler_flags.py and scaling_group.py fill it, import_settings.p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidSettingsError
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 OPERATION_MARGIN_SECONDS = 300
 LONGEST_OPERATION_SECONDS = 7200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Line:
     """What one part of the other configuration becomes. settings: name -> value; empty when there is no equivalent."""
 
@@ -25,7 +26,7 @@ class Line:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Proposal:
     """Every line, and what could not be read. attach: the ids of mode attach, where they are known."""
 

@@ -7,7 +7,7 @@ import getpass
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated
 
 import typer
@@ -25,6 +25,7 @@ from node_fleet.domain.model.hibernation import CHECK_SECONDS
 from node_fleet.domain.model.local_time import instants, zone
 from node_fleet.domain.model.text import count_of
 from node_fleet.domain.model.timed_minimum import MOST_ORDERS, TimedMinimum, not_ended
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import MILLION
 from node_fleet.domain.scaling.disruption import local_text
 from node_fleet.domain.scaling.schedule import open_window
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
     )(scale)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Plan:
     """An order before it is confirmed. base: the workers that a relative number is added to.
 

@@ -14,7 +14,6 @@ import sys
 import textwrap
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic  # the real one: with --local the simulator replaces the clocks in the module time
 from typing import Annotated
@@ -36,6 +35,7 @@ from cli.times import ago, clock, span
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.snapshot import Instance, Phase, PodShape, Snapshot, Worker
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.payload import from_payload
 
 try:
@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkerRow:
     """One worker as it is shown. Amounts are text, empty when unknown; state: its phase, then what else holds."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cli.live_prices import CurrentPrices
 from node_fleet.domain.cost.cpu_credits import mixed_hour
@@ -18,10 +18,11 @@ from node_fleet.domain.model.instance_types import (
     facts_of,
     offered,
 )
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TypeLine:
     """One type. Prices are USD for an hour; spot: by zone, or under "" for the whole region.
 
@@ -40,7 +41,7 @@ class TypeLine:
     excluded: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Choice:
     """What decides which types are a choice. pod: the requests of a pod, CPU milli and MiB.
 

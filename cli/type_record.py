@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from cli.type_lookup import LOOKUP_ACTION, types_of_ec2
 from node_fleet.domain.cost.type_choice import cheapest_first
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.instance_types import Architecture, capacity
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 from node_fleet.settings.parsing import written
 
@@ -31,7 +31,7 @@ ANY_TYPE: dict[Architecture, str] = {"x86_64": "t3.small", "arm64": "t4g.small"}
 """Stands for the list while the other settings of the cluster are read, before EC2 is asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Recording:
     """What was recorded where, the types of the earlier record, and what AWS did not answer."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any, get_args
 
 import typer
@@ -24,6 +24,7 @@ from cli.type_record import Recording, record_types
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
 from node_fleet.domain.model.instance_types import Architecture, Generation, architecture_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 from node_fleet.settings.parsing import written
 
@@ -33,7 +34,7 @@ COLUMNS = ("type", "vCPU", "GiB", "base", "on-d.", "Spot", "a month", "pods", "e
 MOST_LINES = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Source:
     """The settings that decide, and the account that answers. client: None without an account."""
 

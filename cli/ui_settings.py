@@ -20,6 +20,7 @@ from typing import Any
 from cdk_app.config import ClusterConfig, ConfigurationError
 from cli.configured import clusters_of
 from cli.output import CommandError
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings, spec_of
 
 INSTEAD = {"instance_types": "instance_requirements"}
@@ -27,7 +28,7 @@ INSTEAD = {"instance_types": "instance_requirements"}
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Control:
     """One setting that the page moves. step 0: it is not a number. strategy: shown with this strategy only.
 
@@ -79,7 +80,7 @@ def described(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Changed:
     """cdk.json with the changes: what they set, the settings of the whole cluster, and the text of the file.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -14,6 +14,7 @@ from cli.times import span
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.k3s_version import OLDEST_MINORS, lowest_version, upgrade_problems
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.settings import Settings
 
@@ -24,7 +25,7 @@ PAUSE_SECONDS = COMMAND_SECONDS + 300
 USUAL_OUTAGE, LONGEST_OUTAGE = "about 1 min", "12 min"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerVersions:
     """What the server's own check prints.
 
@@ -38,7 +39,7 @@ class ServerVersions:
     workers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Plan:
     """What an upgrade changes. problems: why it must not be done; empty when it may."""
 

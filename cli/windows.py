@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +22,7 @@ from node_fleet.domain.model.budget import REASONS, Reason
 from node_fleet.domain.model.local_time import zone
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 
 SHOWN = 5
 
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Windows:
     """The next openings for reasons that have the same ones."""
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.clock import VirtualClock
 
 Edge = tuple[str, str]
@@ -28,7 +29,7 @@ class RunnerError(RuntimeError):
     """An execution could not be started or followed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StateVisit:
     """One state of one execution, from its entry to its exit; exited_at is None when it was never left."""
 

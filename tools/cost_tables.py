@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from node_fleet.domain.cost.cpu_credits import mixed_hour
 from node_fleet.domain.cost.fleet_cost import BillLine, lines_total, monthly_line, monthly_lines
@@ -11,6 +10,7 @@ from node_fleet.domain.cost.prices import HOURS_PER_MONTH, PriceList
 from node_fleet.domain.cost.tariff import Currency, Tariff
 from node_fleet.domain.cost.type_choice import types_meeting
 from node_fleet.domain.model.instance_requirements import InstanceRequirements
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings.parsing import written
 
 REGION = "ap-southeast-1"
@@ -21,7 +21,7 @@ LOADS = (10, 20, 30, 40, 50, 60, 70, 80)
 TYPES = ("t3.small", "t3a.small", "t4g.small", "c5.large", "c6i.large", "m6i.large")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Machine:
     """One worker of a worked bill."""
 
@@ -30,7 +30,7 @@ class Machine:
     zone: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkedBill:
     """A fleet whose bill the document works out."""
 

@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from node_fleet.domain.model.value_class import value_class
 
 ROOT = Path(__file__).resolve().parents[1]
 CHUNK = 65536
@@ -28,7 +29,7 @@ SILENCE_SECONDS = 2.0
 """The longest time without output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Step:
     """One command. limit_seconds: how long it may take; 0 for no limit, because the network decides."""
 
@@ -45,7 +46,7 @@ STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Moment:
     """An output, the start or the end of a command. seconds, processor_seconds: since its start."""
 
@@ -54,7 +55,7 @@ class Moment:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Silence:
     """A time without output, and the last line before it."""
 
@@ -63,7 +64,7 @@ class Silence:
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Watched:
     """What a command showed, from its start to its end, and its status."""
 

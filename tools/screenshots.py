@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -26,13 +25,15 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
+from node_fleet.domain.model.value_class import value_class
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "screenshots"
 TOP_WIDTHS, TOP_AT = (80, 120), "13m30s"
 TRACE = ROOT / "tests" / "fixtures" / "day_and_night.csv"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Shot:
     """One picture of a page. Sizes are in CSS pixels."""
 

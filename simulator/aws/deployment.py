@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.aws.cloud import Cloud
 from simulator.aws.lambdas import LambdaFunction
 from simulator.aws.template import FakeNames, Resource, RuleSpec, Template
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Made:
     """What a resource is called in the simulated AWS."""
 
@@ -23,7 +24,7 @@ class Made:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Subscription:
     """The subscribers of a topic."""
 

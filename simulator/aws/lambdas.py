@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.aws.recorder import current_function
 from simulator.clock import ThreadKilledError, VirtualClock, VirtualThread
 
@@ -39,7 +40,7 @@ SIMULATOR_ENVIRONMENT = {"AWS_USE_DUALSTACK_ENDPOINT": "false"}
 """moto answers for amazonaws.com only, so here the dual-stack names of a function in the network are not used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LambdaFunction:
     """A published function; its ARN carries the version."""
 
@@ -52,7 +53,7 @@ class LambdaFunction:
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LambdaReply:
     """What Invoke answers: the payload after its trip through JSON, its text, and FunctionError when it failed."""
 
@@ -61,7 +62,7 @@ class LambdaReply:
     function_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Invocation:
     """One invocation as it was billed: function, state, time, memory and result."""
 
@@ -72,7 +73,7 @@ class Invocation:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LogLine:
     """One line that a function wrote."""
 

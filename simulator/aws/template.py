@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from node_fleet.domain.model.value_class import value_class
+
 NO_VALUE = object()
 SUBSTITUTION = re.compile(r"\$\{([^!}][^}]*)\}")
 FAKE_PARAMETERS = {
@@ -26,7 +28,7 @@ class TemplateError(ValueError):
     """A template has a part that cannot be resolved here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Resource:
     """One resource of one stack, its properties as written."""
 
@@ -48,7 +50,7 @@ class Names(Protocol):
     def attribute(self, resource: Resource, name: str) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FunctionSpec:
     """A Lambda function of the template."""
 
@@ -62,7 +64,7 @@ class FunctionSpec:
     role: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RuleSpec:
     """An EventBridge rule: a pattern or a schedule, and its targets as written but resolved."""
 
@@ -73,7 +75,7 @@ class RuleSpec:
     enabled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StateMachineSpec:
     """A state machine with its substitutions made."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
+
+from node_fleet.domain.model.value_class import value_class
 
 BootKind = Literal["normal", "slow", "never_joins", "not_ready", "uninitialized"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BootRule:
     """How matching instances boot. The first rule that matches decides; an empty condition matches everything."""
 

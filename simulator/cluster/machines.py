@@ -5,8 +5,9 @@ Capacity is the figure that AWS publishes; allocatable is the capacity without K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
+
+from node_fleet.domain.model.value_class import value_class
 
 K3S_OVERHEAD_CPU_MILLI = 100
 K3S_OVERHEAD_MEMORY_MIB = 350
@@ -17,7 +18,7 @@ class UnknownInstanceTypeError(ValueError):
     """An instance type that the table does not hold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MachineType:
     """One instance type: its capacity, and the part of it that pods can request."""
 

@@ -6,10 +6,11 @@ Pure functions over plain dictionaries; an object handed in is never changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
+
+from node_fleet.domain.model.value_class import value_class
 
 Obj = dict[str, Any]
 
@@ -180,7 +181,7 @@ def _toleration_matches(toleration: Mapping[str, Any], taint: Mapping[str, Any])
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PodFacts:
     """The fixed properties of a pod, read once: its size and its controller."""
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.api.store import Change, ObjectStore
 from simulator.cluster.machines import MachineType
 from simulator.cluster.objects import K3S_VERSION, Obj, PodFacts, is_finished, is_gated, key_of, node_of, pod_facts
@@ -28,7 +29,7 @@ class Clock(Protocol):
     def at(self, epoch: float, callback: Callable[[], None], /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClusterSettings:
     """How fast the simulated cluster reacts. The defaults are K3s's own where it has one."""
 

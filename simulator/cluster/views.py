@@ -5,17 +5,17 @@ The figures are exact at the moment of the reading; a scrape lags behind them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from node_fleet.domain.model.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TaintView:
     key: str
     value: str
     effect: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NodeView:
     """One Node object with its machine."""
 
@@ -50,7 +50,7 @@ class NodeView:
         return self.ready and not self.unschedulable and not blocked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PodView:
     """One Pod object and what it uses."""
 
@@ -72,7 +72,7 @@ class PodView:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NodeTruth:
     name: str
     instance_id: str
@@ -86,7 +86,7 @@ class NodeTruth:
     pods: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Truth:
     """The fleet at one moment. CPU and memory cover running, usable workers, weighted by size; None without one."""
 
@@ -102,7 +102,7 @@ class Truth:
     nodes: tuple[NodeTruth, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SnapshotLine:
     """One line of a recorded timeline."""
 

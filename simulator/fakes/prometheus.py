@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node_fleet.adapters.prometheus import queries
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.cluster.objects import (
     LABEL_CONTROL_PLANE,
@@ -54,7 +55,7 @@ class Digest:
     waiting: list[tuple[dict[str, str], float, dict[str, float]]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ForgedSeries:
     """A figure that a hostile target states in place of the true one: its scrape job, the labels, the value."""
 

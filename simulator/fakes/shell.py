@@ -18,10 +18,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.kubectl.fake import CommandResult, FakeKubectl
 from simulator.cluster.model import OUR_ACTOR, SimulatedCluster
 from simulator.fakes.forking_python import SHIM, forking_python
@@ -88,7 +88,7 @@ esac
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ShellResult:
     """How a script ended. timed_out: it was stopped at its limit of virtual seconds."""
 

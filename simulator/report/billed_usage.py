@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.aws.recorder import AwsCall
 from simulator.report.control_plane_cost import RunUsage
 from simulator.report.story import changed_something
@@ -24,7 +25,7 @@ READS = ("GetItem", "Query")
 READ_UNIT = 4 * KIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Counted:
     """The average run of each kind, and how many of each there were."""
 

@@ -6,13 +6,14 @@ Services that AWS does not charge for (rules of the default event bus, Run Comma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from node_fleet.domain.cost.fleet_cost import BillLine
 from node_fleet.domain.cost.prices import DATED, SERVICES
+from node_fleet.domain.model.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MonthlyUsage:
     """Usage of one month. Memory in GB-seconds, sizes in GB."""
 
@@ -60,7 +61,7 @@ def monthly_bill(use: MonthlyUsage) -> tuple[BillLine, ...]:
     return tuple(lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RunUsage:
     """The usage of one run of a kind, as counted in simulation."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from node_fleet.domain.cost.fleet_cost import (
@@ -20,6 +19,7 @@ from node_fleet.domain.cost.fleet_cost import (
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Cost, Currency, Tariff, saved_percent
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.payload import table_rows
 from simulator.cluster.views import SnapshotLine
 from simulator.report.story import changed_something, operations_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ENDED = ("shutting-down", "terminated")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Figures:
     """What one simulation amounts to. Seconds, USD and counts; None where nothing of the kind happened.
 

@@ -6,16 +6,17 @@ import functools
 import html
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from node_fleet.domain.model.value_class import value_class
 
 WIDTH, HEIGHT = 152, 30
 LAYOUTS = Path(__file__).with_name("layout.json")
 """Written by `python -m tools.layout`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Arrow:
     """One transition from a state to another; label is the condition or the error that causes it."""
 
@@ -25,7 +26,7 @@ class Arrow:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Place:
     """Where a state is drawn: the upper left corner of its box, in pixels."""
 
@@ -78,7 +79,7 @@ def _test(rule: dict[str, Any]) -> str:
     return f"{rule.get('Variable', '')[2:]} is {json.dumps(value)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Layout:
     """Where ELK put the boxes of a workflow and how it routes the arrows ("A>B"), in pixels."""
 

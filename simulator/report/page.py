@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.report.graph import MARKERS, svg
 from simulator.report.story import Row, changed_something, quiet_runs, rows_of
 from simulator.report.template import as_json, render_page
@@ -26,7 +26,7 @@ PAYLOAD_LIMIT = 60_000
 """Characters of one state's input that the page keeps; a longer one is cut with a mark."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Point:
     """The cluster at one moment. Times are epoch seconds, load is in the scenario's own unit."""
 
@@ -38,7 +38,7 @@ class Point:
     leaving: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Report:
     """All that the page shows. `figures` are the numbers of the headline and `definitions` the workflows, by name."""
 

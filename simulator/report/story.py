@@ -8,10 +8,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.message import plain_failure
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SIGNS = {"scale_up": "+", "scale_down": "-"}
 BETWEEN = frozenset({"Choice", "Wait", "Pass"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Row:
     """One execution in one line. Times are epoch seconds; workers_after is None when the run did not report it.
 
@@ -80,7 +81,7 @@ def _row(execution: Execution) -> Row:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Account:
     """One run of the autoscaler in words, the same in history, explain, the report and its page.
 
@@ -144,7 +145,7 @@ def _what(operations: Collection[Mapping[str, Any]], decision: Mapping[str, Any]
     return f"{sign}{decision['count']}" if sign else "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Findings:
     """What one execution left in its payloads: the first decision, the last outcome, every operation as it ended.
 
@@ -196,7 +197,7 @@ def _findings(execution: Execution) -> Findings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class QuietGroup:
     """Runs that changed nothing for the same reason. Times are epoch seconds; first, last: names of executions."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from node_fleet.domain.model.errors import InvalidSettingsError
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.settings import Settings
 from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.state import Clock
@@ -32,7 +32,7 @@ LONGEST_SHOWN = 60
 """Characters of a wrong value that a message quotes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Problem:
     """One mistake: the line it is on, the key it is under, and what would be right."""
 

@@ -24,6 +24,7 @@ from botocore.credentials import Credentials
 from moto import mock_aws
 
 from handlers import start_on_alert
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.services import Services
 from node_fleet.settings import Settings
 from tests.support.real_servers import (
@@ -149,7 +150,7 @@ def notifying(sns_port: int) -> dict[str, Any]:
     return configuration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AlertPath:
     exporter: Exporter
     sns: Sns

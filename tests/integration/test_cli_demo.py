@@ -20,6 +20,7 @@ from cli.live_view import simulated_live
 from cli.target import LocalTarget
 from node_fleet.domain.cost.prices import PriceList
 from node_fleet.domain.cost.tariff import Currency
+from node_fleet.domain.model.value_class import value_class
 from simulator.report.figures import Figures, figures_of, headline
 from simulator.report.story import Row, account_of, changed_something, quiet_runs, rows_of
 from simulator.runner import Execution
@@ -42,7 +43,7 @@ class Ledger:
         return start + sum(step for when, _, step in self.changes if when <= at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Demo:
     """The finished demo and what it showed."""
 

@@ -10,7 +10,6 @@ import math
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import pytest
@@ -21,6 +20,7 @@ from node_fleet.adapters.state_store import AcquireStatus
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.exposition import exposition, stored
 from node_fleet.domain.notify.totals import packed
 from node_fleet.logs import NAMESPACE, UNITS
@@ -71,7 +71,7 @@ def expression(uid: str, title: str, reference: str = "A") -> str:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Recorded:
     """A world in the middle of a flash sale, as the real Prometheus knows it."""
 

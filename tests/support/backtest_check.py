@@ -6,7 +6,6 @@ Only scenarios with one autoscaled application and workers of one type can be ru
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from backtest.model import STEP_SECONDS, Capacity, ModelError, Scaling
 from backtest.replay import replay
 from backtest.trace import Trace, from_rows
 from node_fleet.domain.model.operation import Operation
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.payload import from_payload
 from node_fleet.settings import Settings
 from simulator.cluster.machines import machine_type
@@ -36,7 +36,7 @@ DAEMON_CPU_MILLI, DAEMON_MEMORY_MIB = 20, 32
 DAEMON_USES_CPU_MILLI, DAEMON_USES_MEMORY_MIB = 8, 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outcome:
     """The outcome of a scenario: (second, change of the worker count) of each change, and the worker-hours."""
 

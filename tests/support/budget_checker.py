@@ -6,16 +6,16 @@ It shares no arithmetic with `disruption`, so that a mistake there shows here. V
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.api.store import Change
 from simulator.cluster.model import OUR_ACTOR
 from simulator.cluster.objects import Obj
 from simulator.cluster.state import Machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Violation:
     """A broken budget: `healthy` pods are left of the `promised`."""
 
@@ -27,7 +27,7 @@ class Violation:
     promised: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Removal:
     """A pod that node-fleet removed, with its owner, its volume binding and its labels."""
 

@@ -6,7 +6,6 @@ Run as a program it writes the sentences that the rules give today into the page
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from node_fleet.domain.model.memory import BackOff, Memory, Streak
 from node_fleet.domain.model.snapshot import CustomReading, Snapshot, Worker
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, pods, snapshot, worker
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 KNOWN = {"settings", "before", "seen", "answer", "says", "alert"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Example:
     """One worked example: the block as written and as data."""
 

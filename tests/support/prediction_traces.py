@@ -14,13 +14,13 @@ import random
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, quantiles
 
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import HourlyLoad
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.prediction import forecast
 
 HOUR, DAY = 3600, 86400
@@ -29,7 +29,7 @@ POLICY = Policy(predictive=True, interval_seconds=120)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Score:
     """One method: hours called busy that were so and that were not, and rises from calm to busy that it saw coming."""
 
@@ -44,7 +44,7 @@ class Score:
         return round((self.hits + self.false_alarms) * 70 / 60, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Scores:
     """All methods on one trace: hours judged, hours over the mark, rises, and a score for each method."""
 

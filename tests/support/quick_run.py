@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from node_fleet.domain.model.value_class import value_class
 
 KEPT = Path(__file__).resolve().parents[2] / ".cache" / "quick_tier.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class QuickRun:
     """Its tests, and the processor seconds of pytest and all that it started; the checks before it are left out."""
 

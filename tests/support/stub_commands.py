@@ -13,6 +13,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from node_fleet.domain.model.value_class import value_class
+
 UNIT, RECORD = "\x1f", "\x1e"
 PROGRAM = r"""#!/bin/bash
 name="${0##*/}" line="$*" rule="" count=0
@@ -45,7 +47,7 @@ exit "$code"
 SLEEP = '#!/bin/bash\nprintf \'%s\\x1f\' sleep "$@" >>"$STUB_HOME/calls"; printf \'\\x1e\' >>"$STUB_HOME/calls"\n'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reply:
     """What a stub answers once. copy names a file whose bytes go to the path in the last argument; run names a program
     that answers instead."""
@@ -61,7 +63,7 @@ UNAUTHORIZED = Reply(exit=22, stderr="curl: (22) The requested URL returned erro
 SESSION = "X-aws-ec2-metadata-token: session .*"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Rule:
     """Answers to the calls of one command whose arguments match. keeps: where the file named in the call is kept."""
 

@@ -12,11 +12,11 @@ import random
 import subprocess
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from node_fleet.domain.model.value_class import value_class
 from tests.support.changed_files import ROOT, changed_files, reached_tests
 
 SEED = "NODE_FLEET_SAMPLE_SEED"
@@ -26,7 +26,7 @@ cases, or a file of whose tests, the quick tier draws some.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Tier:
     """How much of the long tests runs, and from which seed it is drawn."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -22,6 +21,7 @@ from node_fleet.domain.model.errors import (
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Instance
 from node_fleet.domain.model.standby import STOPPED_STATES
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
 from node_fleet.domain.scale_up.placement import Pool
 from node_fleet.domain.scale_up.refusals import NO_ANSWER, Refusal
@@ -34,7 +34,7 @@ FILTER_VALUES = 200
 """EC2 takes at most 200 values in one filter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Server:
     """The K3s server as EC2 shows it."""
 
@@ -42,7 +42,7 @@ class Server:
     private_ip: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServerMachine:
     """The instance of the K3s server: pending, running, stopping or stopped."""
 

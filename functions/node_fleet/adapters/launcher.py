@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from node_fleet.adapters.ec2 import Ec2Fleet
@@ -17,6 +17,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
 from node_fleet.domain.model.snapshot import Instance, LaunchImage
 from node_fleet.domain.model.spot_pools import NoisyPool, noisy_pools
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight, at_limits
 from node_fleet.domain.scale_up.join import NodeList, update_slots
 from node_fleet.domain.scale_up.launch import (
@@ -106,7 +107,7 @@ def check_slots(services: Any, operation: Operation, node_list: NodeList) -> Ope
     return record_ends(operation, services.ec2.end_reasons(ended), placement_from(settings), now=now, until=until)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InstanceListing:
     """Instances that EC2 listed after the state item was read at that version of its reservations."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from node_fleet.adapters.dynamodb import from_attributes, table_errors, to_attributes
 from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.snapshot import HourlyLoad, Snapshot
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.threads import Thread
 from node_fleet.payload import from_payload, known, to_payload
 from node_fleet.settings import Settings
@@ -22,7 +23,7 @@ _DAY, _HOUR = 86400, 3600
 LONGEST_RUN_SECONDS = _HOUR
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Event:
     """An event at `at` (epoch seconds): a decision with its inputs, an outcome, an interruption."""
 

@@ -7,7 +7,6 @@ worker with pods is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.adapters.launcher import WorkerCounter
@@ -16,6 +15,7 @@ from node_fleet.domain.interruption.response import operation_of
 from node_fleet.domain.model.errors import CleanUpUnfinishedError, NodeFleetError
 from node_fleet.domain.model.fleet_state import FleetState, Notice
 from node_fleet.domain.model.operation import Target
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 from node_fleet.domain.scale_down.drain import judge_check
 from node_fleet.domain.scale_up.launch import RUNNING_STATES
@@ -23,7 +23,7 @@ from node_fleet.domain.scale_up.launch import RUNNING_STATES
 FULL = "the fleet is at its maximum or at a limit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reinstatement:
     """The services that reinstating a worker needs."""
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import requests
 
 from node_fleet.domain.model.errors import NotificationError
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.slack_blocks import fallback_payload
 
 CONNECT_SECONDS = 3.0
@@ -43,7 +44,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Outcome = Literal["sent", "sent_plain", "known", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sent:
     """The result. detail never holds the webhook's address or the token. ts: Slack's id of a message with a thread."""
 
@@ -53,7 +54,7 @@ class Sent:
     ts: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SlackAccess:
     """Where messages go. token and channel are those of a bot, and empty for a webhook."""
 

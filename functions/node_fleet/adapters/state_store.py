@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from node_fleet.adapters.dynamodb import ConditionFailed, from_attributes, table_errors, to_attributes
@@ -39,6 +39,7 @@ from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Run
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.text import utc
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
@@ -62,7 +63,7 @@ _NEWER = "(attribute_not_exists(last_tick) OR last_tick < :tick OR last_tick > :
 _RESERVE_TRIES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Acquired:
     """The result of trying to take the lock; `state` is the item after it."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 from unittest import mock
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.aws.faults import FaultRule, Faults
 from simulator.aws.moto_patches import expect, swapped
 from simulator.clock import Handle, VirtualClock
@@ -43,7 +44,7 @@ class Ec2Delays:
     invisible_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Pool:
     """Where an instance comes from."""
 
@@ -52,7 +53,7 @@ class Pool:
     market: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Impairment:
     """A failed status check since a time (epoch); heals: a reboot ends it."""
 

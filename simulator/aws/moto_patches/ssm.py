@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 from unittest import mock
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.aws.moto_patches import PatchError, expect, swapped
 from simulator.clock import Handle, ThreadKilledError, VirtualClock, VirtualThread
 
@@ -27,7 +28,7 @@ FINAL = frozenset({"Success", "Cancelled", "TimedOut", "Failed"})
 PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CommandResult:
     """How a script ended."""
 

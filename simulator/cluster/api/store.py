@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.api.errors import already_exists, not_found
 from simulator.cluster.objects import Obj, iso
 
@@ -57,7 +58,7 @@ RESOURCES: Final[dict[str, Resource]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Change:
     """One stored change with its author (`actor`). A new object has no `before`, a removed one no `after`."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.api.errors import ApiError, bad_request, conflict, not_found
 from simulator.cluster.api.selectors import fields_of, matches_fields
 from simulator.cluster.api.store import RESOURCES, ObjectStore, copy_of
@@ -51,7 +51,7 @@ class Cluster(Protocol):
     def evict(self, namespace: str, name: str, *, actor: str | None = None) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Target:
     """The object or the list that a request path names; without a name it is a list."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.verbs import ApiVerbs
 from simulator.cluster.kubectl.command_line import go_duration
@@ -26,7 +27,7 @@ BARE_FATAL: Final = "Pods that declare no controller (use --force to override)"
 BARE_WARNING: Final = "deleting Pods that declare no controller"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DrainFlags:
     """The flags of one drain. A timeout of 0 never ends; a skip_wait_seconds of 0 waits for every pod."""
 

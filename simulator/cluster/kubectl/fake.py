@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.api.errors import ApiError
 from simulator.cluster.api.store import RESOURCES, Resource
 from simulator.cluster.api.verbs import ApiVerbs, parse_target
@@ -26,7 +27,7 @@ Sleep = Callable[[float], None]
 _REFUSED: Final = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CommandResult:
     """How a command ended and what it printed."""
 

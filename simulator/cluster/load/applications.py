@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from node_fleet.domain.model.value_class import value_class
 from simulator.cluster.control.controllers import replica_sets_of
 from simulator.cluster.load.curves import Curve, constant
 from simulator.cluster.load.meters import LATENCY_BUCKETS_SECONDS, Counters, bucket_share
@@ -24,7 +25,7 @@ HIGHEST_UTILISATION = 0.95
 NO_LOAD = constant(0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Autoscale:
     """The settings of a HorizontalPodAutoscaler."""
 
@@ -35,7 +36,7 @@ class Autoscale:
     scale_down_stabilisation_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ApplicationSpec:
     """One workload: the requests of each pod, the cost of each request, its load, its budget and its shutdown."""
 
@@ -64,7 +65,7 @@ class ApplicationSpec:
     node_selector: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Member:
     """One pod of an application: its node, and whether it serves requests."""
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from node_fleet.domain.model.value_class import value_class
 
 DAY_MINUTES = 1440
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DrawnBudget:
     """One budget. begins: minutes from the start of the schedule to that of its daily window; None: it holds always."""
 
@@ -29,7 +30,7 @@ class DrawnBudget:
         return whole + (1 if rest else 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DrawnRules:
     """What an operator deploys at the start of a schedule.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from node_fleet.domain.model.value_class import value_class
 from tests.support.chaos.copies import on_a_copy
 from tests.support.chaos.faults import Fault, Injection
 from tests.support.chaos.fleet import Fleet
@@ -16,7 +17,7 @@ from tests.support.chaos.stories import STORIES, Story, course, on_stage, story_
 FAILED_AFTER_SECONDS = 15 * 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Result:
     """What became of a cell. struck: where and when it hit; not_applicable: why it cannot; broken: what broke."""
 

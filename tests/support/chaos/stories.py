@@ -8,20 +8,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from node_fleet.domain.model.hibernation import Hibernation, Order
 from node_fleet.domain.model.operation import Operation, Target
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.set_aside import SetAside
+from node_fleet.domain.model.value_class import value_class
 from tests.support.chaos.faults import Uses
 from tests.support.chaos.fleet import Fleet, simulated_fleet
 from tests.support.chaos.invariants import Watch
 from tests.support.chaos.task_states import AUTOSCALER, TASKS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Story:
     """How the fleet starts, what is done to it before the first watched tick, and how many ticks it may take."""
 
@@ -38,7 +39,7 @@ class Story:
         return hash(self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Course:
     """How a story goes when nothing goes wrong: who runs, what each asks for, where the fleet ends, what broke."""
 

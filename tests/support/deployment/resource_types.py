@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import boto3
 from moto.core.common_models import CloudFormationModel
+
+from node_fleet.domain.model.value_class import value_class
 
 ACCOUNT, REGION = "123456789012", "ap-southeast-1"
 
@@ -20,7 +21,7 @@ Properties = Mapping[str, Any]
 Request = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ResourceType:
     """A type of resource that moto's services know and its CloudFormation does not. It is made by calls of the API."""
 

@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from node_fleet.domain.model.value_class import value_class
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = ROOT / "tests/conformance"
@@ -27,7 +28,7 @@ class BuildError(Exception):
     """A program could not be built; the message has the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GoProgram:
     """A program that a Go module builds. `variables`: the package whose version variables the build sets."""
 

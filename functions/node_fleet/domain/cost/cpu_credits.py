@@ -7,10 +7,10 @@ mode concepts" and "Standard mode concepts".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from node_fleet.domain.cost.tariff import Cost, Tariff
 from node_fleet.domain.model.instance_types import CpuCredits, baseline_percent, family_of, is_arm, offered, vcpus_of
+from node_fleet.domain.model.value_class import value_class
 
 HOURS_KEPT = 24
 """An instance keeps, and owes before it is charged, at most the credits that it earns in this time."""
@@ -62,7 +62,7 @@ class CreditAccount:
         return self.charged + max(0.0, -self._balance)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CreditFinding:
     """Credits that cost more than LARGE_SHARE of the instance. All money is for one worker and one hour.
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import Cost, CostLine, Tariff
 from node_fleet.domain.model.instance_types import vcpus_of
+from node_fleet.domain.model.value_class import value_class
 
 
 class Sized(Protocol):
@@ -35,7 +35,7 @@ class Priced(Protocol):
     def zone(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BilledInstance:
     """The billed lifetime of one worker. Times are epoch seconds; cpu_percent is the mean of that time."""
 
@@ -52,7 +52,7 @@ class BilledInstance:
         return max(60.0, self.ended_at - self.begun_at) / 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BillLine:
     """One line of a month's bill. usd: at full price; usd_after_free: with the always-free tier; None: not known."""
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from node_fleet.domain.cost.tariff import Tariff
 from node_fleet.domain.model.instance_types import vcpus_of
 from node_fleet.domain.model.snapshot import MARKETS
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import MILLION, NO_WEIGHT, USD_LIMIT, VCPU_LIMIT, LimitUse, Weight
 
 MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Limits:
     """The limits and what workers weigh. max_usd_per_hour, max_vcpu: 0: no such limit. types: the configured ones."""
 

@@ -7,7 +7,9 @@ hour; their column is a long-run average. docs/cost.md lists the sources.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from node_fleet.domain.model.value_class import value_class
 
 DATED = "2025-11"
 """Month of the shipped prices. Every figure names it, since the bill of another month differs."""
@@ -39,7 +41,7 @@ SURPLUS_CREDIT_HOURS: Mapping[str, float] = {"t2": 0.05, "t3": 0.05, "t3a": 0.05
 https://aws.amazon.com/ec2/pricing/on-demand/, "T2/T3/T4g Unlimited Mode Pricing"."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Price:
     """USD for one unit. source: "shipped 2025-11", or "live" with the day on which AWS was asked."""
 
@@ -47,7 +49,7 @@ class Price:
     source: str = f"shipped {DATED}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PriceList:
     """The prices of one region. A price that is not known is missing or None.
 
@@ -89,7 +91,7 @@ REGIONS = tuple(_COLUMN)
 """The regions with shipped prices."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class UnitPrice:
     """The price of `per` units of a service, and the units of a month that are always free."""
 

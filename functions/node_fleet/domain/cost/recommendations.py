@@ -6,12 +6,12 @@ A recommendation changes no setting.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from node_fleet.domain.cost.cpu_credits import cheapest_type, mixed_hour
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH
 from node_fleet.domain.cost.week import HOUR_SECONDS, ReportInputs, Spans, idle_hours, mean_cpu
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 
 DAY_HOURS = 24
 LEAST_SAVING_USD = 1.0
@@ -21,7 +21,7 @@ SHORT_SECONDS = 300
 """The idle time and the cooldown that are recommended; shorter ones stay."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Recommendation:
     """A change of a setting, and its monthly saving at the load of this week."""
 

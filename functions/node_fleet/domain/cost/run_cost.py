@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from node_fleet.domain.cost.fleet_cost import Priced, fleet_hour, fleet_vcpus, standby_hour
 from node_fleet.domain.cost.tariff import Cost, Tariff
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.value_class import value_class
 
 REMOVED = frozenset({"terminating", "terminated", "forgotten", "set_aside"})
 ADDED = frozenset({"joined", "launched"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FleetBefore:
     """The fleet before a run's first round, kept in the payload while further rounds replace the snapshot."""
 

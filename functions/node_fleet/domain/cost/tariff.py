@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from node_fleet.domain.cost.prices import HOURS_PER_MONTH, SURPLUS_CREDIT_HOURS, PriceList
 from node_fleet.domain.model.instance_types import CpuCredits, baseline_percent, family_of, vcpus_of
+from node_fleet.domain.model.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CostLine:
     """One line of a worker's hour. usd is None when it is not known, and basis says why or where it is from."""
 
@@ -22,7 +22,7 @@ class CostLine:
     basis: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Cost:
     """USD of what is known, and the names of what is not known. With names, the whole costs at least `usd`."""
 
@@ -54,7 +54,7 @@ class Cost:
         return self.usd if self.is_complete else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Currency:
     """The currency of reports. All arithmetic is in USD; only the text is converted."""
 
@@ -73,7 +73,7 @@ class Currency:
         return f"{'' if cost.is_complete else 'at least '}{self.text(cost.usd, digits=digits)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Tariff:
     """The prices and the form of a worker. volume_gib 0: no volume of its own."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from node_fleet.domain.cost.tariff import Tariff
 from node_fleet.domain.model.policy import Policy
+from node_fleet.domain.model.value_class import value_class
 
 HOUR_SECONDS = 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SampledWorker:
     """One worker in the snapshot of one run. cpu_percent is None when it was not measured."""
 
@@ -21,7 +21,7 @@ class SampledWorker:
     cpu_percent: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FleetSample:
     """The fleet in the snapshot of one run. cpu_percent, memory_percent: its mean; hour: of the day, local.
 
@@ -36,7 +36,7 @@ class FleetSample:
     requested_workers: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Volume:
     """A volume of the fleet that is attached to no instance."""
 
@@ -44,7 +44,7 @@ class Volume:
     gib: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReportInputs:
     """The settings and counts of the week. Times are epoch seconds."""
 

@@ -6,7 +6,6 @@ Arithmetic over the samples of a week.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from node_fleet.domain.cost.cpu_credits import LARGE_SHARE, CreditAccount
 from node_fleet.domain.cost.fleet_cost import fixed_fleet, spread_cpu
@@ -22,11 +21,12 @@ from node_fleet.domain.cost.week import (
     spans_of,
 )
 from node_fleet.domain.model.instance_types import vcpus_of
+from node_fleet.domain.model.value_class import value_class
 
 LEAST_SHARE_KNOWN = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WeeklyReport:
     """The report as data. known_hours: the hours of the week that the samples cover."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 from node_fleet.domain.model.budget import Budget, Reason
 from node_fleet.domain.model.local_time import DailyWindow, zone
+from node_fleet.domain.model.value_class import value_class
 
 HORIZON_DAYS = 400
 """How far the next opening is searched: a year, and a margin for a window that is a date."""
@@ -30,7 +31,7 @@ MACROS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Allowance:
     """How many more workers may be disrupted now, and why not more.
 
@@ -46,7 +47,7 @@ class Allowance:
     setting: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Opening:
     """A time in which at least one worker may be disrupted. end: None while no end is known.
 

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import Instance, LaunchImage, Snapshot, StandbyWorker, Worker
 from node_fleet.domain.model.standby import READY
+from node_fleet.domain.model.value_class import value_class
 
 MARKED = "marked for rotation by"
 IMAGE_SECONDS = 3600
 """How long the image of a template version counts as known: its public parameter changes a few times a month."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LaunchFacts:
     """What a worker would be launched from today. An empty value is unknown and is compared with nothing.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
+from node_fleet.domain.model.value_class import value_class
 
 _TAIL = re.compile(r"^end (\d{1,6}) ([0-9a-f]{8})$")
 _MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PendingListing:
     """The unschedulable pods as the API shows them. known False: nothing may be concluded, and `detail` has the reason.
 

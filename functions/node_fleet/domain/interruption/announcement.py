@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from node_fleet.domain.model.errors import InvalidInputError
 from node_fleet.domain.model.fleet_state import Notice
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.model.spot_pools import pool_name
+from node_fleet.domain.model.value_class import value_class
 
 Kind = Literal["spot", "rebalance", "scheduled", "gone", "stopped"]
 
@@ -26,7 +26,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Announcement:
     """One event about one or more instances. kind: None when the event asks for nothing.
 

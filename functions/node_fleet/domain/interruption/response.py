@@ -5,7 +5,7 @@ A Spot warning leaves two minutes and a scheduled change days; many rebalance re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -18,6 +18,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.policy import InterruptionTimes
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NewWorker
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.incident_state import incident_keys
 from node_fleet.domain.notify.message import Message, level_of
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, lost_volumes_alert
@@ -45,7 +46,7 @@ REASONS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Interruption:
     """The planned response for one worker, as the workflow's payload carries it.
 
@@ -81,7 +82,7 @@ class Interruption:
         return replace(self, path="respond", slot=slot, moved=moved)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DeadlineDrain:
     """Progress of the drain: "waiting", "drained", "failed" or "skipped"; started_at and until in epoch seconds.
 
@@ -97,7 +98,7 @@ class DeadlineDrain:
     volumes: tuple[LostVolume, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Replacement:
     """Result of launching the replacement: "launched", "none" or "failed"."""
 

@@ -5,10 +5,10 @@ domain/disruption/budgets.py evaluates it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from node_fleet.domain.model.local_time import DailyWindow
+from node_fleet.domain.model.value_class import value_class
 
 Reason = Literal["idle", "drifted", "expired", "unhealthy", "on-demand"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
@@ -17,14 +17,14 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 WindowKind = Literal["only", "never"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RemovalWindow(DailyWindow):
     """A window of local time outside which ("only") or inside which ("never") no worker is disrupted."""
 
     kind: WindowKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Budget:
     """At most `nodes` workers disrupted at once for `reasons`; without reasons for every one.
 

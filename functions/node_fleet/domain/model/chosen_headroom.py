@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from node_fleet.domain.model.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HeadroomPods:
     """So many pods of this size must fit on the free capacity of the workers at any time."""
 

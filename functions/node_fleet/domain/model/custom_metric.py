@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from node_fleet.domain.model.value_class import value_class
+
 BUILT_IN_PREFIX = "built-in:"
 REQUEST_TRAFFIC = "request_traffic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CustomMetric:
     """A value from Prometheus that takes part in decisions: above `high` for `readings` readings it adds a worker.
 

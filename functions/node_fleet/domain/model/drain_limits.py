@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from node_fleet.domain.model.value_class import value_class
 
 CLOCK_TOLERANCE_SECONDS = 30
 """How far the server's clock may differ: the latest start of a drain, which is a time of that clock, allows for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DrainLimits:
     """kubectl's timeout < the command's execution timeout < how long the state machine waits for it. In seconds."""
 

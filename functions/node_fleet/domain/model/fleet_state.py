@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,13 +13,14 @@ from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 
 CORRUPT_AHEAD_SECONDS = 86_400
 """A lease lasts an hour at most, so an expiry more than a day ahead is corrupt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Lease:
     """The lock as one run holds it. Only the owner with this very fence may change or release anything."""
 
@@ -29,7 +30,7 @@ class Lease:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Pause:
     """An operator's order to change nothing until `until` (epoch seconds), with its reason and author."""
 
@@ -44,7 +45,7 @@ class Pause:
         return f"paused by {self.by}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Protection:
     """An operator's order to neither remove nor replace this worker until `until` (epoch seconds)."""
 
@@ -61,7 +62,7 @@ class Protection:
         return f"it is protected by {self.by} until {until:%Y-%m-%d %H:%M} UTC{self.reason and f': {self.reason}'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reservation:
     """Capacity promised to a launch that EC2 may not show yet: both workflows count it against the maximum.
 
@@ -77,7 +78,7 @@ class Reservation:
     weight: Weight = NO_WEIGHT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Notice:
     """AWS may reclaim this instance: an interruption notice, a rebalance recommendation or a scheduled change.
 
@@ -101,7 +102,7 @@ class Notice:
         return self.claimed_by not in ("", execution_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FleetState:
     """One cluster's state item. `slots_version` grows with every change of `reservations`."""
 

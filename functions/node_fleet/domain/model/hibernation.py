@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
 from node_fleet.domain.model.local_time import DAY_MINUTES, DAY_NAMES, WINDOW, DailyWindow, instants, parse_window, zone
+from node_fleet.domain.model.value_class import value_class
 
 OrderKind = Literal["wake", "sleep"]
 Phase = Literal["on", "draining", "stopping", "off", "waking"]
@@ -41,7 +41,7 @@ STOP_LIMIT_SECONDS = 1800
 """How long the end of the workers, the backup and the stop of the server may take together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Order:
     """What a person ordered, with the author: the fleet is on ("wake") or off ("sleep") until then (epoch seconds)."""
 
@@ -55,7 +55,7 @@ class Order:
         return at < self.until
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Hibernation:
     """What the state item remembers. since: of the phase (epoch seconds). detail: why the fleet is kept on, or failed.
 
@@ -84,7 +84,7 @@ class Hibernation:
         return self.phase in ("draining", "stopping", "off")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Times:
     """When the fleet is to be off: the windows in their zone, an order over them, and how early it is started.
 

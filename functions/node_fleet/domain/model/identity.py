@@ -8,10 +8,10 @@ identity: it is neither usable, nor eligible for removal, nor terminated as unjo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from node_fleet.domain.model.snapshot import Dispute, Instance
+from node_fleet.domain.model.value_class import value_class
 
 NAMES_SHOWN = 3
 DISPUTE_ADVICE = (
@@ -36,7 +36,7 @@ class NodeClaim(Protocol):
 Claim = TypeVar("Claim", bound=NodeClaim)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Identities(Generic[Claim]):
     """The one confirmed Node of each instance, and the instances whose identity is disputed, both by instance id."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.model.instance_types import Architecture, Generation, TypeFacts
+from node_fleet.domain.model.value_class import value_class
 
 BurstableRule = Literal["included", "excluded", "required"]
 Range = tuple[float, ...]
@@ -21,7 +21,7 @@ LARGEST_LIST = 20
 MIB_PER_GIB = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InstanceRequirements:
     """What a type must meet. vcpus, memory_gib: smallest and largest. excluded: names, with * for any text.
 

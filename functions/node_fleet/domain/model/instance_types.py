@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from node_fleet.domain.model.value_class import value_class
 
 Architecture = Literal["x86_64", "arm64"]
 Generation = Literal["current", "previous"]
@@ -41,7 +42,7 @@ PODS_PER_NODE = 110
 """The default of the kubelet's maxPods, which K3s keeps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TypeFacts:
     """What EC2 selects instance types by."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from node_fleet.domain.model.value_class import value_class
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -17,7 +18,7 @@ WINDOW = r"(?P<days>\S+)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)"
 """The form of a window in a regular expression."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DailyWindow:
     """A window of local time that opens on some days of the week, or on one date.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from node_fleet.domain.model.k3s_version import is_newer
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import LaunchImage, Market
+from node_fleet.domain.model.value_class import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Streak:
     """How long, and over how many readings in a row, a condition has held."""
 
@@ -18,7 +19,7 @@ class Streak:
     readings: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PoolBackOff:
     """A capacity pool in which EC2 refused to launch: in back-off until `until` (epoch seconds)."""
 
@@ -28,7 +29,7 @@ class PoolBackOff:
     until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SpotPool:
     """What is known of the Spot workers of one zone and type ("zone/type"), see spot_pools.py.
 
@@ -43,7 +44,7 @@ class SpotPool:
     seen: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BackOff:
     """What failed `failures` times in a row; in back-off until `until` (epoch seconds)."""
 
@@ -52,7 +53,7 @@ class BackOff:
     until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReadingPoint:
     """One past reading, as small as the state item keeps it."""
 
@@ -63,7 +64,7 @@ class ReadingPoint:
     usable: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ShapeLaunch:
     """The last scale-up for unschedulable pods of one shape; shows later whether it helped.
 
@@ -77,7 +78,7 @@ class ShapeLaunch:
     unhelped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OpenRise:
     """Demand at one reading and the highest demand since, in workers; closed at the end of the horizon."""
 
@@ -87,7 +88,7 @@ class OpenRise:
     pace: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkerNeed:
     """The last time at which this many workers were needed."""
 
@@ -95,7 +96,7 @@ class WorkerNeed:
     workers: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PodSums:
     """Sums over usable workers that decay with time: workers, their pods, and the pods' requests.
 
@@ -113,7 +114,7 @@ class PodSums:
     least: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PlanTrials:
     """The calculated outcome of each candidate plan, one entry per plan in every tuple.
 
@@ -134,7 +135,7 @@ class PlanTrials:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AdaptiveMemory:
     """What the adaptive strategy has learned about this fleet: sums and counts that decay with time.
 
@@ -157,7 +158,7 @@ class AdaptiveMemory:
     adding_since: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Replacement:
     """One outdated worker and the instance that was launched for it.
 
@@ -171,7 +172,7 @@ class Replacement:
     since: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RollOut:
     """How far the replacement of outdated workers has come.
 
@@ -212,7 +213,7 @@ class RollOut:
         return self.good_version if self.good_version and self.is_stopped(configured) else configured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Memory:
     """Stored in the state item; written only under the lock. Field names are the stored names.
 

@@ -5,13 +5,14 @@ Phases follow begin, record, verify, complete, fail; scale-down goes through dra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.snapshot import Market
 from node_fleet.domain.model.standby import PREFIX
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 
 Kind = Literal["scale_up", "scale_down"]
@@ -40,7 +41,7 @@ _MAY_BE_CORDONED = ("selected", "draining", "drained", "rebooting")
 FINISHED_TARGET_PHASES = REMOVED_TARGET_PHASES | {"rebooted", "undone", "skipped"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LaunchSlot:
     """One worker to launch: zone, type and market, and its outcome. `attempt` counts the requests sent for it so far.
 
@@ -82,7 +83,7 @@ class LaunchSlot:
         return bool(self.standby) and self.instance_id == self.standby
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LaunchRequest:
     """One request for instances in one zone and market, an instance for each slot. EC2 chooses among the types.
 
@@ -97,7 +98,7 @@ class LaunchRequest:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Target:
     """One worker to remove, and its progress. `detail` is for operators.
 
@@ -117,7 +118,7 @@ class Target:
     standby: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Operation:
     """A scale-up (slots) or scale-down (targets) that is not closed yet. Times are epoch seconds.
 

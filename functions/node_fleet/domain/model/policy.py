@@ -13,6 +13,7 @@ from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.custom_metric import BUILT_IN, CustomMetric
 from node_fleet.domain.model.local_time import DailyWindow
 from node_fleet.domain.model.setting import setting
+from node_fleet.domain.model.value_class import value_class
 
 ScaleDownOrder = Literal["balance", "fewest-pods", "oldest"]
 PlacementOrder = Literal["fewest", "round-robin"]
@@ -23,7 +24,7 @@ StrategyName = Literal["thresholds", "adaptive"]
 PresetName = Literal["node-fleet", "algorithm", "flowchart", "sequence", "readme", "adaptive"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ScheduleWindow(DailyWindow):
     """A minimum number of workers while the window is open: local times in the configured zone."""
 

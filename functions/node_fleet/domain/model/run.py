@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, cast
 
 from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.value_class import value_class
 
 Trigger = Literal["schedule", "alert", "manual"]
 TRIGGERS = ("schedule", "alert", "manual")
@@ -16,7 +16,7 @@ UNKNOWN_FIELDS_SHOWN = 5
 INPUT_FIELDS = ("trigger", "scheduled_at", "dry_run")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Run:
     """One execution. `scheduled_at` and `started_at` are epoch seconds; scheduled_at is 0 for alert and manual runs."""
 
@@ -29,7 +29,7 @@ class Run:
     round: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Timing:
     """The pauses of the Wait states (SecondsPath), in seconds."""
 
@@ -39,7 +39,7 @@ class Timing:
     scheduling_grace_seconds: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Alert:
     """One problem to report to people: a stable kind for de-duplication, and the message. is_critical: data is lost."""
 

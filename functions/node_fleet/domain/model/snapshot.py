@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from node_fleet.domain.model.set_aside import SetAside
 from node_fleet.domain.model.standby import FAILED, READY, STOPPED_STATES
 from node_fleet.domain.model.timed_minimum import TimedMinimum
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import LimitUse
 
 Market = Literal["spot", "on-demand"]
@@ -20,7 +21,7 @@ SYSTEM_CHECK = "SystemStatusImpaired"
 Source = Literal["live", "cached", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Instance:
     """One EC2 instance of the fleet that is pending or running (no other state counts as capacity).
 
@@ -66,7 +67,7 @@ class Instance:
         return tuple(int(number) for number in self.slot.split() if number.isdigit())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NodeUsage:
     """Capacity, requests and use of one node. None means missing, never zero. conditions: the bad ones that hold.
 
@@ -103,7 +104,7 @@ class NodeUsage:
         return self.memory_used_mib, self.memory_total_mib
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NodeReading(NodeUsage):
     """One Kubernetes node as the metrics show it. address: its internal address, empty when it states none."""
 
@@ -131,7 +132,7 @@ class NodeReading(NodeUsage):
         return self.ready and not self.unschedulable and not self.blocking_taints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Worker(NodeUsage):
     """One worker: the EC2 instance joined with its node by provider id.
 
@@ -154,7 +155,7 @@ class Worker(NodeUsage):
     refill: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StandbyWorker:
     """An On-Demand worker that node-fleet stopped. launched_at: when it was last started, as EC2 states it.
 
@@ -170,7 +171,7 @@ class StandbyWorker:
     unfit: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LaunchImage:
     """The image that a version of the launch template gives; empty when it is unknown.
 
@@ -183,7 +184,7 @@ class LaunchImage:
     answered_at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Dispute:
     """An instance whose Node EC2 does not confirm, or that several Nodes claim; node_names: the first of them."""
 
@@ -197,7 +198,7 @@ class Dispute:
         return f"its identity is disputed: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PodShape:
     """Unschedulable pods with equal demands: how many, how much each requests, and how long the oldest is pending.
 
@@ -231,7 +232,7 @@ class PodShape:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NewWorker:
     """A worker that a launch adds. pools: "zone/type/market" of each pool that may serve; empty: every pool.
 
@@ -244,7 +245,7 @@ class NewWorker:
     smaller_types: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CustomReading:
     """One custom metric's value this tick; None when the series is absent, empty or not finite."""
 
@@ -253,7 +254,7 @@ class CustomReading:
     traffic: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HourlyLoad:
     """Mean CPU of one hour, from `readings` readings; hour_epoch is the UTC start of that hour.
 
@@ -266,7 +267,7 @@ class HourlyLoad:
     workers: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FleetLoad:
     """The load of several workers together. None: unknown for all of them."""
 
@@ -276,7 +277,7 @@ class FleetLoad:
     memory_max_percent: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reading(FleetLoad):
     """One answer of Prometheus, de-duplicated and checked; every value covers workers only, never the server.
 
@@ -293,7 +294,7 @@ class Reading(FleetLoad):
     server_version: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Snapshot(FleetLoad):
     """Everything that one decision may use. dead_nodes: ids of instances that ended and whose node is NotReady.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from node_fleet.domain.model.instance_types import offered
 from node_fleet.domain.model.memory import Memory, PoolBackOff, SpotPool
 from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.value_class import value_class
 
 HALF_LIFE_SECONDS = 3 * 86_400
 """After this time an interruption, and an hour without one, counts half."""
@@ -29,7 +30,7 @@ LEAST_HOURS = 1.0
 """A pool without workers that was never interrupted and has less than this is forgotten."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NoisyPool:
     """A pool whose Spot workers are interrupted too often. until: epoch seconds, when it is used again.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from node_fleet.domain.model.value_class import value_class
 
 MOST_ORDERS = 20
 """Orders that have not ended, so that the state item stays small."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TimedMinimum:
     """At least `workers` workers from `since` until `until` (epoch seconds), ordered by a person for a reason."""
 

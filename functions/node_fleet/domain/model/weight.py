@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from node_fleet.domain.model.value_class import value_class
 
 MILLION = 1_000_000
 """Money is counted in millionths of a USD."""
@@ -13,7 +15,7 @@ LIMIT_TEXT = "the limit"
 """How the sentence about a limit begins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Weight:
     """Millionths of a USD an hour, and vCPUs; 0 where there is no limit."""
 
@@ -36,7 +38,7 @@ class Weight:
 NO_WEIGHT = Weight()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LimitUse:
     """One limit in a snapshot, in millionths of a USD an hour or in vCPUs.
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.model.errors import InvalidInputError
+from node_fleet.domain.model.value_class import value_class
 
 ALERT_NAME = "UnschedulablePods"
 FIELDS = ("alertname", "cluster", "status", "starts_at")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ScalingAlert:
     """One alert. starts_at: when it began to fire; it is the same in every repetition."""
 

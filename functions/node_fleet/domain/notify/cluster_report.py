@@ -11,13 +11,14 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.snapshot import PodShape, Snapshot
 from node_fleet.domain.model.text import count_of, printable, utc
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.message import Message
 
 MOST_EVENTS = 20
@@ -36,7 +37,7 @@ _UNLISTED = ("it is the server", "it is not managed by node-fleet", "it has not 
 Reason = Literal["ScaleUp", "ScaleUpFailed", "NotEligible"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClusterEvent:
     """One Event. namespace: empty for a node, whose name may be its instance id."""
 
@@ -54,7 +55,7 @@ class ClusterEvent:
         return kind, self.namespace, self.name, self.reason, message, self.is_warning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ClusterReport:
     """The Events and the status of one run. at: epoch seconds."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from node_fleet.domain.model.back_off import JOIN, REMOVAL, SCALE_UP, active, node_key
@@ -16,6 +16,7 @@ from node_fleet.domain.model.memory import BackOff, ReadingPoint
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import CLOCK_DIFFERENCE_SECONDS, Alert
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.incidents import RUN_FAILED, incident_of, incident_of_error, most_severe
 
 READING_END_SECONDS = 600
@@ -37,7 +38,7 @@ _LISTS_TRIES = ("scale_up_failed", "no_capacity", "join_failed")
 """Kinds whose errors list tries, in words that differ from run to run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class EndedIncident:
     """last_seen: epoch seconds."""
 
@@ -51,7 +52,7 @@ class EndedIncident:
         return f"ended: {self.key} was last seen at {at} UTC"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class News:
     """keys: the incidents of a run's message, the most severe first. is_new: at least one begins with it."""
 
@@ -59,7 +60,7 @@ class News:
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Failure:
     """How a run failed: the class of its error, and its message. Empty: it did not."""
 

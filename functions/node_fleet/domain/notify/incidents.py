@@ -6,15 +6,16 @@ Messages and docs/operations.md show these rows. A kind may carry the object aft
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+from node_fleet.domain.model.value_class import value_class
 
 Severity = Literal["info", "warning", "critical"]
 End = Literal["reading", "quiet", "none"]
 _ORDER = ("critical", "warning", "info")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Incident:
     """One kind of alert or error. severity: critical means that load is not served, or that data or money is at risk.
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.operation import Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.incident_state import EndedIncident, incident_keys
 from node_fleet.domain.notify.incidents import Severity, incidents_of, most_severe
 
@@ -22,7 +23,7 @@ UNCOUNTED = ("interruption", "weekly", "incident")
 """Triggers whose messages are not about the fleet's size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Message:
     """What happened, why, and to how many workers.
 
@@ -59,7 +60,7 @@ class Message:
         return "critical" if any(a.is_critical for a in self.alerts) else most_severe(self.incidents)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outcome:
     """How a run ended. kind: "scaled_up", "scaled_down", "rebooted", "none", "dry_run" or "failed".
 

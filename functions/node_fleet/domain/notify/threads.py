@@ -6,9 +6,10 @@ With a bot token an incident is one thread. A webhook cannot reply: there an ala
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.incidents import ALWAYS_SHOWN, CRITICAL_ALARMS, OF_ALARM, RUN_FAILED, Severity
 from node_fleet.domain.notify.message import Message
 
@@ -17,7 +18,7 @@ LONGEST_SILENCE_SECONDS = 86400
 """What begins after so long without a message gets a thread of its own, because an old thread is not read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Thread:
     """What is shown of one incident. ts: Slack's id of its first message, empty for a webhook. Times are epoch seconds.
 
@@ -34,7 +35,7 @@ class Thread:
     channel: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Notice:
     """One message of the topic. keys: its incidents, of which the first has the thread. alarm: the name of an alarm.
 
@@ -48,7 +49,7 @@ class Notice:
     named: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Display:
     """begin: the first message of an incident, in the channel. reply: in the thread `ts`, and with broadcast also in
     the channel. post: a further message where no reply is possible. skip: not shown, because the incident is known.

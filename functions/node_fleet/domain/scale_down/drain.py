@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.disruption.budgets import allowed
@@ -18,6 +18,7 @@ from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.inspection import NodeCheck
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
 
@@ -47,7 +48,7 @@ _WORDS: dict[str, tuple[DrainStatus, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CommandResult:
     """The state of a command on the server. exit_code is -1 while there is none.
 
@@ -92,7 +93,7 @@ class CommandResult:
         return (found[-1]["word"], found[-1]["detail"]) if found else ("", "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DrainVerdict:
     """The state of a drain and one sentence about it. alert: the kind of alert to send, if any."""
 

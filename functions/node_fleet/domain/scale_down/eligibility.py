@@ -7,13 +7,14 @@ selection.py orders the eligible workers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Dispute, Instance
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.blocker_reasons import reason_of
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
 
@@ -39,7 +40,7 @@ KEPT_WHEN_NOT_READY = frozenset("bvnxu")
 """Blockers that count even for a worker that has been NotReady for long; its other pods are already lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Kept:
     """One worker that is not eligible, and the reason."""
 
@@ -52,7 +53,7 @@ class Kept:
         return f"worker {self.instance_id}: kept, {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Candidate:
     """One worker that is eligible: its instance, its node, and its measured CPU if metrics show it."""
 
@@ -66,7 +67,7 @@ class Candidate:
         return 100.0 - self.cpu_percent if self.cpu_percent is not None else self.node.idle_cpu_percent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Eligibility:
     """The verdict for every worker. usable: workers that accept pods and are not under notice; the minimum counts them.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import zlib
-from dataclasses import dataclass
 
 from node_fleet.domain.model.drain_limits import CLOCK_TOLERANCE_SECONDS
+from node_fleet.domain.model.value_class import value_class
 
 _LIST_TAIL = re.compile(r"^end (\d{1,6}) ([0-9a-f]{8})$")
 _COUNT = re.compile(r"^\d{1,9}$")
@@ -25,7 +25,7 @@ class UnreadableAnswerError(ValueError):
     """The server's answer is cut, damaged or malformed. Never leaves this module."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Blocker:
     """One pod that keeps its worker, or one claim (letter b). `pod` is namespace/name; eligibility.py has the reasons.
 
@@ -38,7 +38,7 @@ class Blocker:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InspectedNode:
     """One node as kubectl on the server shows it. cordoned_by: an operation id, or "?" for any other cordon.
 
@@ -94,7 +94,7 @@ class InspectedNode:
         return 100.0 * max(0, self.cpu_allocatable_milli - self.cpu_requested_milli) / self.cpu_allocatable_milli
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Inspection:
     """One inspection of the cluster. known False: nothing may be concluded, and `detail` gives the reason.
 
@@ -125,7 +125,7 @@ class Inspection:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NodeCheck:
     """One node as check_node.sh prints it. known False: the answer is missing or malformed, and `detail` says so."""
 

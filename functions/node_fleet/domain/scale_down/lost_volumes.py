@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.value_class import value_class
 
 NAMED = 5
 _LINE = re.compile(r"^volume (?P<claim>\S+) (?P<volume>\S+) (?P<pod>\S+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LostVolume:
     """A Bound volume that only one node can attach. claim, pod: NAMESPACE/NAME; pod is "-" when none is known."""
 

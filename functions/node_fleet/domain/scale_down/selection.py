@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from node_fleet.domain.model.chosen_headroom import HeadroomPods
 from node_fleet.domain.model.operation import Operation, ReplaceReason, Target
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.eligibility import Candidate, Eligibility
 from node_fleet.domain.scale_down.inspection import Inspection
 
 _INSTANCE_ID = re.compile(r"^i-[0-9a-f]{8,17}$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Plan:
     """The workers to remove, in order; sentence: why these, or why none. reboot: they are rebooted instead."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.model.operation import Operation, TargetPhase
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.set_aside import ENDED
 
 REBOOT_SECONDS = 60
@@ -17,7 +17,7 @@ NOT_TERMINATED_SECONDS = 60
 """An instance that still runs this long after the termination was not terminated: the removal is rolled back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TerminationVerdict:
     """The state of a termination; phase: the new phase of the target, None while nothing changes."""
 

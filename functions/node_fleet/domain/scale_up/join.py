@@ -6,7 +6,7 @@ Unknown is not unjoined: without a node list no launched instance is abandoned.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model.back_off import JOIN, SCALE_UP, SPOT
@@ -17,6 +17,7 @@ from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NodeReading
 from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.model.text import count_of, printable
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.launch import (
     EC2_LISTING_DELAY_SECONDS,
     ERRORS_WITHOUT_BACK_OFF,
@@ -33,7 +34,7 @@ START_DELAY_SECONDS = 30
 JoinStatus = Literal["waiting", "joined", "partial", "timeout"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class JoinProgress:
     """How many launched workers have joined.
 
@@ -48,7 +49,7 @@ class JoinProgress:
     seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NodeList:
     """The nodes and the source that listed them; nodes is None when no source gave a complete list."""
 

@@ -7,14 +7,14 @@ from the server in which it is missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Worker
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.join import NodeList, unjoined_action
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OrphanCheck:
     """The result of one check: the instance to terminate (at most one), the suspects for the next run, and why."""
 

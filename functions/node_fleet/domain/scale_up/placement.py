@@ -15,13 +15,14 @@ from node_fleet.domain.model.operation import LaunchSlot
 from node_fleet.domain.model.policy import PlacementOrder
 from node_fleet.domain.model.snapshot import MARKETS, Instance, Market, NewWorker
 from node_fleet.domain.model.spot_pools import pool_name, spot_pools_for
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import NO_WEIGHT, Weight
 
 if TYPE_CHECKING:
     from node_fleet.domain.cost.limits import Limits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Placement:
     """The settings of placement. zones: zone -> subnet id as configured; instance_types in order of preference.
 

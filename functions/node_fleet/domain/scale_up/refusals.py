@@ -9,7 +9,6 @@ in errors.py and the state machine.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.model.errors import (
@@ -21,6 +20,7 @@ from node_fleet.domain.model.errors import (
 )
 from node_fleet.domain.model.memory import PoolBackOff
 from node_fleet.domain.model.run import Alert
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.placement import Placement, Pool
 
 Reaction = Literal["next pool", "same request again", "search by tag", "stop"]
@@ -30,7 +30,7 @@ NO_ANSWER = "ConnectionError"
 """The code that stands for a request without any answer from EC2."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RefusalClass:
     """Codes of EC2 after which the same is done.
 
@@ -148,7 +148,7 @@ ALERT_OF_ERROR = {"NoCapacityError": "no_capacity"} | {
 """Error class of a failed scale-up -> kind of its alert."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Refusal:
     """One refused launch, or one instance that EC2 ended: which pool, EC2's code and EC2's message."""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from node_fleet.domain.model.operation import LaunchRequest, LaunchSlot, Operation
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.placement import Placement, Pool, pools_in_order
 from node_fleet.domain.scale_up.refusals import Refusal, class_of
 
@@ -19,7 +20,7 @@ NOT_FULFILLED = "UnfulfillableCapacity"
 """EC2's code for instances that it did not launch and that no other refusal explains."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LaunchAnswer:
     """EC2's answer to one request. launched: instance id -> type. refusals: of the types that EC2 tried.
 

@@ -9,12 +9,13 @@ from node_fleet.domain.model.memory import AdaptiveMemory, Memory, Streak
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NewWorker
+from node_fleet.domain.model.value_class import value_class
 
 Action = Literal["scale_up", "scale_down", "replace", "none"]
 Verdict = Literal["up", "down", "hold", "ok", "missing", "waiting", "blocked"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Check:
     """One evaluated condition: its value, its threshold, how many readings it held for, and the setting behind it.
 
@@ -55,7 +56,7 @@ class DesiredChange:
     policy: Policy | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Decision:
     """What to do and why. `memory` is where the next decision starts.
 

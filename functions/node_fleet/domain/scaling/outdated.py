@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from node_fleet.domain.disruption.drift import expiry_words
@@ -11,6 +10,7 @@ from node_fleet.domain.model.budget import Reason
 from node_fleet.domain.model.memory import Streak
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.tick import Tick
 from node_fleet.domain.scaling.unhealthy import many_unhealthy, recovering, recovering_text, unhealthy_words
@@ -24,7 +24,7 @@ SETTINGS: dict[Reason, str] = {
 """Reason to replace a worker that runs -> its setting, in the order in which workers are replaced."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outdated:
     """A worker that is to be replaced, and why."""
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from node_fleet.domain.model.local_time import DAY_NAMES, zone
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import HourlyLoad
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.tick import Tick
 
@@ -36,7 +37,7 @@ class Prediction:
     hold_workers: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Forecast:
     """The expected load of one hour, and how good the method was over the last week.
 

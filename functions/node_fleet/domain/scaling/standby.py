@@ -6,7 +6,7 @@ Every other rule goes first, so that a standby worker is never a reason to launc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model import back_off
@@ -15,6 +15,7 @@ from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NewWorker, StandbyWorker, Worker
 from node_fleet.domain.model.standby import STANDBY
 from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.cooldown import (
     evaluate_cooldown,
@@ -31,7 +32,7 @@ RETRY_SECONDS = 86_400
 """While such a worker runs above the minimum, and for no longer than this after its launch, no other is launched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StandbyStep:
     """The next step, on which worker, and why; "none" while nothing may or must be done."""
 

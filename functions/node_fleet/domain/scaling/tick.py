@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NewWorker, Phase, Snapshot, Worker
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.model.weight import at_limits, fitting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Launchable:
     """What the maximum and the limits leave. against, setting: what keeps further instances away."""
 

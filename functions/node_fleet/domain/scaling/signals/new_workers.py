@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from node_fleet.domain.fit.placement import Node, Placement, Pod
 from node_fleet.domain.model.assembly import blocking
 from node_fleet.domain.model.instance_types import PODS_PER_NODE, offered
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import MARKETS, Market, PodShape, Worker
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.tick import Tick
 
 UNKNOWN_AMOUNT = 2**60
@@ -124,7 +124,7 @@ def place(pod: Pod, count: int, placement: Placement) -> int:
     return count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class OpenedNode:
     """A new worker in a packing, with its pods. accepting: the kinds of new workers that accept its first pod."""
 

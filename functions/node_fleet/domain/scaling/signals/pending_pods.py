@@ -9,11 +9,12 @@ import json
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from node_fleet.domain.fit.placement import Misfit, Node, Placement, Pod
 from node_fleet.domain.model.memory import ShapeLaunch
 from node_fleet.domain.model.snapshot import MARKETS, NewWorker, PodShape, Worker
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.signals.new_workers import (
     accepting_kinds,
@@ -30,7 +31,7 @@ from node_fleet.domain.scaling.tick import Tick
 OWNERS_KEPT = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LeftPods:
     """Pods of one shape for which no joining or newly usable worker has room. key: the name of the shape."""
 
@@ -39,7 +40,7 @@ class LeftPods:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PendingPods:
     """The pending pods of one reading.
 

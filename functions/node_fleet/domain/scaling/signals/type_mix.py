@@ -9,16 +9,16 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from node_fleet.domain.fit.placement import Node, Placement
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.snapshot import NewWorker, PodShape
+from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.signals.new_workers import OpenedNode, pack, pool_name, type_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class _Mix:
     """New workers of several types, what an hour of them costs, and the number of pods that fit on none of them."""
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import PlanTrials, WorkerNeed
+from node_fleet.domain.model.value_class import value_class
 
 DELAY_MINUTES = (2, 6, 12, 20, 45, 90, 180, 360)
 """The candidate scale-down delays."""
@@ -45,7 +46,7 @@ HIGHEST_WEIGHT = 1024
 """New entries weigh more and more instead of old ones less and less; at this weight all sums are divided by it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Plan:
     """start: the place of its price in START_PRICES; delay: the place of its delay in DELAY_MINUTES."""
 

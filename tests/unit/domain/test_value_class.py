@@ -1,0 +1,49 @@
+"""value_class: what Python holds of it, and what the type checker does."""
+
+from __future__ import annotations
+
+from dataclasses import field, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+from node_fleet.domain.model.value_class import value_class
+
+ROOT = Path(__file__).resolve().parents[3]
+ASSIGNS = """
+from node_fleet.domain.model.memory import Streak
+
+streak = Streak(since=1, last=2, readings=3)
+streak.readings = 4
+"""
+
+
+@value_class
+class Point:
+    x: int
+    y: int = 0
+    names: dict[str, int] = field(default_factory=dict, compare=False, hash=False)
+
+
+def test_equal_fields_make_equal_values_with_one_hash() -> None:
+    assert Point(x=1) == Point(x=1, y=0, names={"a": 1}) != Point(x=2)
+    assert len({Point(x=1), Point(x=1), replace(Point(x=2), x=1)}) == 1
+
+
+def test_fields_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        Point(1)  # type: ignore[call-arg]
+
+
+def test_no_other_field_can_be_added() -> None:
+    assert is_dataclass(Point)
+    with pytest.raises(AttributeError):
+        Point(x=1).z = 2  # type: ignore[attr-defined]
+
+
+def test_the_type_checker_refuses_an_assignment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MYPYPATH", str(ROOT / "functions"))
+    found, _, code = api.run(["--config-file=", f"--cache-dir={tmp_path}", "--follow-imports=silent", "-c", ASSIGNS])
+    assert (code, found.count("error:")) == (1, 1), found
+    assert 'Property "readings" defined in "Streak" is read-only' in found
