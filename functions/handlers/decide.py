@@ -33,7 +33,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     if earlier_alerts := take(event.get("decision", {}), "alerts", tuple[Alert, ...], default=()):
         event = add_alerts(event, alerts=earlier_alerts)
     decision = decide(snapshot, memory, policy, snapshot.at)
-    shown = to_payload(replace(decision, settings=settings.policy_env()))
+    shown = to_payload(replace(decision, settings=settings.policy_env))
     shown_memory = shown.pop("memory")
     logger.info(
         "decision",

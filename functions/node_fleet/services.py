@@ -118,7 +118,7 @@ class Services:
 
 def load_services() -> Services:
     """The services for this function's environment; the same object while the environment stays the same."""
-    return _services_for(tuple(sorted(os.environ.items())))
+    return _services_for(tuple(os.environ.items()))
 
 
 @lru_cache(maxsize=64)

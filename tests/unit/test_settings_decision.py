@@ -299,9 +299,16 @@ def test_the_policy_comes_back_from_its_own_part_of_the_environment() -> None:
     made = Settings.from_mapping(
         {"preset": "flowchart", "join_limit_seconds": 1000, "operation_limit_seconds": 2000, "max_workers": 7}
     )
-    assert "OPERATION_LIMIT_SECONDS" not in made.policy_env()
-    kept = {name: value for name, value in made.policy_env().items() if name != "JOIN_LIMIT_SECONDS"}
+    assert "OPERATION_LIMIT_SECONDS" not in made.policy_env
+    kept = {name: value for name, value in made.policy_env.items() if name != "JOIN_LIMIT_SECONDS"}
     assert replace(Settings.from_env(kept).policy(), join_limit_seconds=1000) == made.policy()
+
+
+def test_settings_make_their_policy_once_and_changed_ones_make_their_own() -> None:
+    made = Settings(max_workers=7)
+    assert made.policy() is made.policy()
+    changed = replace(made, max_workers=9)
+    assert (changed.policy().max_workers, changed.policy_env["MAX_NODES"]) == (9, "9")
 
 
 def test_environment_names_stand_once() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from node_fleet.domain.model.errors import InvalidSettingsError
@@ -118,6 +119,10 @@ class Settings(SettingValues):
 
     def policy(self) -> Policy:
         """The settings that decide() obeys."""
+        return self._policy
+
+    @cached_property
+    def _policy(self) -> Policy:
         return Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
 
     def tariff(self, prices: PriceList | None = None) -> Tariff:
@@ -161,6 +166,7 @@ class Settings(SettingValues):
 
         return Currency(currency=self.currency, per_usd=self.currency_per_usd)
 
+    @cached_property
     def policy_env(self) -> dict[str, str]:
         """The part of to_env() that decisions obey."""
         decisive = {spec_of(f).env for f in fields(Policy)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cache
 
 from node_fleet.domain.model.value_class import value_class
 
@@ -63,6 +64,7 @@ class PriceList:
     spot_pools: Mapping[tuple[str, str], Price] = field(default_factory=dict)
 
     @classmethod
+    @cache
     def shipped(cls, region: str) -> PriceList:
         """The prices of this file; none of instances and volumes for a region that it does not have."""
         column = _COLUMN.get(region)
