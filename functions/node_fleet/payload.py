@@ -64,12 +64,14 @@ def from_payload(cls: Any, data: Any, *, path: str = "") -> Any:
 
 def _write_sequence(items: typing.Sequence[Any]) -> Any:
     kinds = set(map(type, items))
+    if kinds <= _PLAIN:
+        return list(items)
     if kinds == _FLOATS:
         return [round(item, _DIGITS) for item in items]
-    if kinds and all(map(is_dataclass, kinds)):
+    if all(map(is_dataclass, kinds)):
         kind: Any = type(items[0])
         names, values_of = _fields(kind)
-        rows = [[to_payload(value) for value in values_of(item)] for item in items]
+        rows = [[v if type(v) in _PLAIN else to_payload(v) for v in values_of(item)] for item in items]
         return _shortened(names, rows) if len(rows) >= LONG_TABLE_ROWS else {"columns": names, "rows": rows}
     return [to_payload(item) for item in items]
 
@@ -88,9 +90,14 @@ def _shortened(names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
 
     A payload of the state machine stays under 32 KB with 100 workers and two weeks of hourly data.
     """
-    same = {name: rows[0][n] for n, name in enumerate(names) if all(row[n] == rows[0][n] for row in rows)}
+    same = {
+        name: column[0]
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        if column.count(column[0]) == len(column)
+    }
     columns = [name for name in names if name not in same]
-    kept = [[value for name, value in zip(names, row, strict=True) if name not in same] for row in rows]
+    places = [place for place, name in enumerate(names) if name not in same]
+    kept = [[row[place] for place in places] for row in rows]
     if len(rows) < PACKED_TABLE_ROWS:
         return {"columns": columns, "same": same, "rows": kept}
     return {"columns": columns, "same": same, "packed": _pack(kept)}
@@ -116,7 +123,10 @@ def _table_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _writer(kind: Any) -> Writer:
     if is_dataclass(kind):
         names, values_of = _fields(typing.cast(type, kind))
-        return lambda value: {name: to_payload(item) for name, item in zip(names, values_of(value), strict=True)}
+        return lambda value: {
+            name: item if type(item) in _PLAIN else to_payload(item)
+            for name, item in zip(names, values_of(value), strict=True)
+        }
     if issubclass(kind, tuple | list):
         return _write_sequence
     if issubclass(kind, Mapping):
@@ -163,6 +173,8 @@ def _scalar_reader(kind: type) -> Reader:
 
 
 def _read_float(data: Any) -> float:
+    if type(data) is float and math.isfinite(data):
+        return data
     try:
         finite = isinstance(data, int | float) and not isinstance(data, bool) and math.isfinite(data)
     except OverflowError:  # a whole number with more than 308 digits
@@ -286,7 +298,7 @@ def packed_lines(text: str) -> Any:
 
 
 def _pack(value: Any) -> str:
-    text = json.dumps(value, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"), check_circular=False)
     return binascii.b2a_base64(zlib.compress(text.encode(), 9), newline=False).decode()
 
 

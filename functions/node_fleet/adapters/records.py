@@ -195,8 +195,8 @@ def _is_known(value: float | None) -> bool:
 
 
 def _text(value: Any) -> str:
-    """JSON text: no query reads inside it, and it is half the size of an attribute map."""
+    """JSON text of a value in payload form: no query reads inside it, and it is half the size of an attribute map."""
     try:
-        return json.dumps(to_payload(value), allow_nan=False)
+        return json.dumps(value, allow_nan=False, check_circular=False)
     except ValueError:
         raise InvalidInputError("a record holds a number that is not finite, expected a finite number") from None

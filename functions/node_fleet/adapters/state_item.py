@@ -128,7 +128,7 @@ def memory_sets(
 ) -> tuple[str, dict[str, Any]]:
     values: dict[str, Any] = {}
     if memory is not None:
-        values[":memory"] = json.dumps(to_payload(memory))
+        values[":memory"] = json.dumps(to_payload(memory), check_circular=False)
     if node_count is not None:
         values[":node_count"] = node_count
     if exposition is not None:
