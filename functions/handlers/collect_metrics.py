@@ -47,14 +47,17 @@ def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
     roll_out, k3s_version = with_server_version(memory.roll_out, snapshot), services.settings.k3s_version
     version = roll_out.launch_version(configured, k3s_version)
     image = _launch_image(services, memory.launch_image, version, now)
-    timed = minimum_in_force(state.timed_minimums, now)
-    snapshot = replace(with_set_aside(snapshot, state.set_aside), launch_image=image, timed_minimum=timed)
-    snapshot = replace(snapshot, launch_hold=launch_hold(roll_out, configured, k3s_version))
+    template_id = services.settings.launch_template_id
+    snapshot = replace(
+        with_set_aside(snapshot, state.set_aside),
+        launch_image=image,
+        timed_minimum=minimum_in_force(state.timed_minimums, now),
+        launch_hold=launch_hold(roll_out, configured, k3s_version),
+        template_id=template_id,
+        template_version=configured if template_id else "",
+    )
     if limits := services.settings.limits():
         snapshot = replace(snapshot, limits=limits.uses(fleet_weight(listed, state, limits, now)))
-    if services.settings.launch_template_id:
-        template_id = services.settings.launch_template_id
-        snapshot = replace(snapshot, template_id=template_id, template_version=configured)
     if services.settings.repair and is_status_due(memory, now, services.settings.interval_seconds):
         snapshot = with_status_checks(snapshot, _impaired(services, now))
     if lost := lost_replacement(snapshot, memory.roll_out.current):

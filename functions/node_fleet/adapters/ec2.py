@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -117,10 +118,11 @@ class Ec2Fleet:
         Ec2Error.
         """
         found: dict[str, str] = {}
+        statuses = self._client.get_paginator("describe_instance_status")
         for check, condition in (("instance-status.status", STATUS_CHECK), ("system-status.status", SYSTEM_CHECK)):
             filters = [{"Name": check, "Values": ["impaired"]}]
             with _ec2_errors("read the status checks of instances"):
-                for page in self._client.get_paginator("describe_instance_status").paginate(Filters=filters):
+                for page in statuses.paginate(Filters=filters):
                     long = (one for one in page["InstanceStatuses"] if impaired_since(one) <= before)
                     found |= {one["InstanceId"]: condition for one in long}
         return found
@@ -264,13 +266,18 @@ class Ec2Fleet:
     def _fleet_tags(self) -> dict[str, Iterable[str]]:
         return {"tag:ManagedBy": (MANAGED_BY,), "tag:Role": (WORKER_ROLE,), "tag:Cluster": (self._settings.cluster_id,)}
 
+    @cached_property
+    def _listing(self) -> Any:
+        """Made once: botocore makes a class of its own for each paginator."""
+        return self._client.get_paginator("describe_instances")
+
     def _read(self, filters: Mapping[str, Iterable[str]]) -> Iterator[Instance]:
         return (instance_of(raw, self._settings.node_name_rule) for raw in self._describe(filters))
 
     def _describe(self, filters: Mapping[str, Iterable[str]]) -> Iterator[dict[str, Any]]:
         wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         with _ec2_errors("list instances"):
-            for page in self._client.get_paginator("describe_instances").paginate(Filters=wanted):
+            for page in self._listing.paginate(Filters=wanted):
                 for reservation in page["Reservations"]:
                     yield from reservation["Instances"]
 

@@ -37,11 +37,13 @@ class DeadlineSession(requests.Session):
     def send_until(self, deadline: float, request: requests.PreparedRequest, timeout: float) -> requests.Response:
         """The response, of which the body is still unread; reading it ends at `deadline` (by the clock) as well.
 
+        The adapter sends it, which follows no redirect and keeps no cookie.
+
         Raises:
             AnswerError: the headers do not end in time.
         """
         self._deadline = deadline
-        return self.send(request, timeout=timeout, allow_redirects=False, stream=True)
+        return self.get_adapter(str(request.url)).send(request, timeout=timeout, stream=True)
 
     def _time_left(self) -> float:
         left: float = self._deadline - self._clock.now()

@@ -197,7 +197,7 @@ def _phase(instance: Instance, node: NodeReading | None, known: bool, policy: Po
 
 
 def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed: Collection[str]) -> Worker:
-    worker = Worker(
+    return Worker(
         instance_id=instance.instance_id,
         zone=instance.zone,
         market=instance.market,
@@ -207,8 +207,8 @@ def _worker(instance: Instance, node: NodeReading | None, phase: Phase, noticed:
         under_notice=instance.under_notice or instance.instance_id in noticed,
         join_failed=instance.join_failed,
         refill=instance.operation_id.startswith(PREFIX) and instance.standby in ("", KEPT),
+        **({} if node is None else {"node_name": node.node_name, **_values(node, NodeUsage)}),
     )
-    return worker if node is None else replace(worker, node_name=node.node_name, **_values(node, NodeUsage))
 
 
 def _values(source: object, kind: type[NodeUsage | FleetLoad]) -> dict[str, Any]:
