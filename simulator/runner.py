@@ -23,6 +23,7 @@ FINISHED_KEPT = 200
 HISTORIES_KEPT = 20
 LIKE_BYTES = 32_768  # zlib looks no further back
 ENTERED = "StateEntered"
+SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class RunnerError(RuntimeError):
@@ -106,7 +107,7 @@ class Execution:
         """Keep the history compressed, and return it as it was before. A payload of several events is in it once."""
         events = self._events()
         packed, self.events_count, self._like = marshal.dumps(_plain(events)), len(events), like
-        packer = zlib.compressobj(5, zdict=like)
+        packer = zlib.compressobj(3, zdict=like)
         self._packed = packer.compress(packed) + packer.flush()
         self._events = list
         return packed
@@ -224,13 +225,13 @@ def _events_of(execution: Any) -> list[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """Its JSON form; what JSON lacks becomes text."""
+    if type(value) in SCALARS:
+        return value
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: item if type(item) in SCALARS else _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, str):
-        return str.__str__(value)  # the text of moto's enumerations
-    return value if value is None or type(value) in (int, bool, float) else str(value)
+    return str.__str__(value) if isinstance(value, str) else str(value)  # the text of moto's enumerations
 
 
 def _fail_on_runtime_error(execution: Any) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import io
 import json
+import marshal
 import os
 import random
 import sys
@@ -127,6 +128,7 @@ class LambdaRuntime:
         self._random = random.Random(seed)
         self._managed: set[str] = set()
         self._published: dict[str, LambdaFunction] = {}
+        self._answered: tuple[bytes, Any] = b"", None
         self._environments: dict[str, tuple[dict[Any, Any], LambdaFunction, dict[str, str]]] = {}
 
     def register(
@@ -229,12 +231,18 @@ class LambdaRuntime:
                 stack.enter_context(self._clock.scope(_Sandbox(self, function)))
                 for extra in self.contexts:
                     stack.enter_context(extra(function))
-                answer = function.handler(json.loads(payload), context)
-                return _succeeded(answer)
+                reply = _succeeded(function.handler(self._event(payload), context))
+            self._answered = reply.text.encode(), reply.payload
+            return reply
         except Exception as error:
             return _raised(error, request_id)
         finally:
             current_function.reset(token)
+
+    def _event(self, payload: bytes) -> Any:
+        """What the payload holds. It is often the last answer, and to copy that is quicker than to read its text."""
+        text, value = self._answered
+        return marshal.loads(marshal.dumps(value)) if payload == text else json.loads(payload)
 
     def _context(self, function: LambdaFunction, request_id: str) -> LambdaContext:
         return LambdaContext(
@@ -322,7 +330,7 @@ def _load(path: str) -> Handler:
 
 def _succeeded(answer: Any) -> LambdaReply:
     try:
-        text = json.dumps(answer)
+        text = json.dumps(answer, check_circular=False)
     except TypeError as error:
         return _failed("Runtime.MarshalError", f"Unable to marshal response: {error}")
     if len(text) > INVOKE_LIMIT_BYTES:  # it is ASCII

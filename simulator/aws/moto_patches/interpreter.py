@@ -267,7 +267,7 @@ class Interpreter:
         events = importlib.import_module(ASL + "eval.event.event_manager")
 
         def now() -> dt.datetime:
-            return dt.datetime.fromtimestamp(self._clock.now(), tz=dt.UTC)
+            return _time_at(self._clock.now())
 
         with (
             swapped(events.EventManager, "_get_current_timestamp", staticmethod(now)),
@@ -302,6 +302,12 @@ class Interpreter:
             yield
 
 
+@functools.lru_cache(maxsize=1)
+def _time_at(epoch: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(epoch, tz=dt.UTC)
+
+
+@functools.lru_cache(maxsize=1)
 def text_of_time(value: dt.datetime) -> str:
     """As moto's iso_8601_datetime_with_milliseconds."""
     return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

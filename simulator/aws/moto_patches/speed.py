@@ -24,6 +24,7 @@ CLIENT_MODULES = tuple(
 )
 TEXTS_KEPT = 64
 ONE_FIELD = re.compile(r"\$\.[A-Za-z_]\w*")
+ONLY_FIELDS = re.compile(r"\$(\.[A-Za-z_]\w*)+")
 JSONPATH_MODULES = (ASL + "utils.json_path", ASL + "component.common.path.result_path")
 
 
@@ -87,7 +88,7 @@ def _same(value: Any) -> Any:
 
 COPIED: dict[str, Callable[[Any], Any]] = {
     ASL + "eval.states": _same,
-    ASL + "eval.environment": json_copy,
+    ASL + "eval.environment": copy_by_parts,
     ASL + "component.common.string.string_expression": json_copy,
     ASL + "component.common.path.result_path": _same,
     ASL + "component.state.exec.execute_state": list,
@@ -97,22 +98,24 @@ own, so that payloads are shared; the context object, which changes, is copied.
 """
 
 
-_texts: dict[Any, tuple[Any, str]] = {}
-"""By a payload's id and the separators: its text, and the payload itself, so that no other gets its id."""
+_texts: dict[int, tuple[Any, str]] = {}
+"""By a payload's id: its text, and the payload itself, so that no other gets its id."""
 
 
-def keep_text(payload: Any, text: str, separators: Any = None) -> str:
+def keep_text(payload: Any, text: str) -> str:
     """The text of a payload, which is asked for again: a state's input is the output of the one before."""
     if len(_texts) >= TEXTS_KEPT:
         _texts.clear()
-    _texts[id(payload), separators] = payload, text
+    _texts[id(payload)] = payload, text
     return text
 
 
 def _cached_texts(dump: Callable[..., str]) -> Callable[..., str]:
+    """Whatever the separators that moto asks for: all events of a payload have the text that its function wrote."""
+
     def text_of(value: Any, *, separators: Any, **options: Any) -> str:
-        known = _texts.get((id(value), separators))
-        return known[1] if known else keep_text(value, dump(value, separators=separators, **options), separators)
+        known = _texts.get(id(value))
+        return known[1] if known else keep_text(value, dump(value, **options))
 
     return text_of
 
@@ -145,13 +148,27 @@ def _copied(read: Callable[..., Any]) -> Callable[..., Any]:
 
 def _shared_path(module: Any) -> Callable[..., None]:
     """The value at a path in a payload, without a copy."""
-    root, extract = expect(module, "JSONPATH_ROOT_PATH"), expect(module, "extract_json", "path", "data")
+    extract = expect(module, "extract_json", "path", "data")
 
     def evaluate(this: Any, env: Any) -> None:
-        value = env.stack[-1]
-        env.stack.append(value if this.json_path == root else extract(this.json_path, value))
+        given = value = env.stack[-1]
+        names = _field_names(this.json_path)
+        for name in names or ():
+            value = value.get(name, _MISSING) if type(value) is dict else _MISSING
+        env.stack.append(extract(this.json_path, given) if names is None or value is _MISSING else value)
 
     return evaluate
+
+
+_MISSING = object()
+
+
+@functools.lru_cache(maxsize=4096)
+def _field_names(path: str) -> tuple[str, ...] | None:
+    """The names in a path of fields alone, none for the whole payload; None for another path."""
+    if path == "$" or ONLY_FIELDS.fullmatch(path):
+        return tuple(path.split(".")[1:])
+    return None
 
 
 def _own_input(evaluate: Callable[..., None]) -> Callable[..., None]:
@@ -250,7 +267,7 @@ def _private_key(make: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def quick_dispatch() -> Iterator[None]:
-    """What moto works out anew, worked out once: a service's methods, a reply's fields, the keys of SNS and KMS."""
+    """What moto works out anew, worked out once: methods, a reply's fields, an item's size, the keys of SNS and KMS."""
     responses = importlib.import_module("moto.core.responses")
     picker = importlib.import_module("moto.core.serialize").XFormedAttributePicker
     names = expect(responses, "method_names_from_class", "clazz")
@@ -261,6 +278,8 @@ def quick_dispatch() -> Iterator[None]:
     disk_key = expect(kms, "generate_private_key", "key_spec")
     offerings = importlib.import_module("moto.ec2.models.instance_types").InstanceTypeOfferingBackend
     matches = expect(offerings, "matches_filters", "self", "offering", "filters", "location_type")
+    items = importlib.import_module("moto.dynamodb.models.dynamo_type")
+    expect(items.LimitedSizeDict, "__setitem__", "self", "key", "value")
 
     def possible_keys(this: Any, context: Any) -> tuple[str, ...]:
         shape = context.shape
@@ -274,7 +293,15 @@ def quick_dispatch() -> Iterator[None]:
             return offering["InstanceType"] in filters["instance-type"]
         return bool(matches(this, offering, filters, location_type))
 
+    def make_item(this: Any, hash_key: Any, range_key: Any, attrs: dict[str, Any]) -> None:
+        """moto adds up the size of the whole item for each attribute: here once, with the last one."""
+        this.hash_key, this.range_key, this.attrs = hash_key, range_key, items.LimitedSizeDict()
+        for place, (name, value) in enumerate(attrs.items(), start=1):
+            put = dict.__setitem__ if place < len(attrs) else items.LimitedSizeDict.__setitem__
+            put(this.attrs, name, items.DynamoType(value))
+
     with (
+        swapped(items.Item, "__init__", make_item, "self", "hash_key", "range_key", "attrs"),
         swapped(responses, "method_names_from_class", functools.lru_cache(maxsize=None)(names)),
         swapped(picker, "get_possible_keys", possible_keys),
         swapped(offerings, "matches_filters", matches_filters),

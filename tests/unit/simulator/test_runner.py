@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from moto.core.utils import iso_8601_datetime_with_milliseconds
 from moto.stepfunctions.parser.api import HistoryEventType
 from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
+from moto.stepfunctions.parser.asl.component.common.string.string_expression import StringJsonPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import state_task_lambda
 from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
+from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 from moto.stepfunctions.parser.quotas import MAX_STATE_SIZE_UTF8_BYTES
 
 from simulator.aws import Cloud, InvocationKilledError
@@ -37,7 +39,7 @@ from simulator.runner import Execution, RunnerError
 from tests.support.simulated_aws import create_table
 
 TOY = json.loads((Path(__file__).parents[2] / "fixtures" / "toy_machine.asl.json").read_text())
-STOCK_INPUT = States.get_input
+STOCK_INPUT, STOCK_PATH = States.get_input, StringJsonPath._eval_body
 LOOK = "arn:aws:lambda:ap-southeast-1:123456789012:function:Look:1"
 
 
@@ -170,6 +172,34 @@ def test_a_result_is_written_into_a_copy_of_the_input_that_others_have_seen(path
 def test_the_text_of_a_payload_is_never_that_of_one_that_is_deleted() -> None:
     for number in range(200):  # a new dictionary gets the address of one that is deleted
         assert to_json_str({"number": number}) == json.dumps({"number": number})
+
+
+def test_all_events_of_a_payload_share_its_text(cloud: Cloud) -> None:
+    cloud.lambdas.register("Look", Script({"text": "x" * 99, "list": [1, 2]}))
+    states = {"First": {"Type": "Task", "Resource": LOOK, "Next": "Second"}, "Second": {"Type": "Succeed"}}
+    cloud.create_state_machine("two", {"StartAt": "First", "States": states})
+    details = [part for event in cloud.runner.run().events for part in event.values() if isinstance(part, dict)]
+    texts = [part[name] for part in details for name in ("input", "output") if "xxx" in part.get(name, "")]
+    assert len(texts) == 5
+    assert {id(text) for text in texts} == {id(texts[0])}
+
+
+PATHS = ["$", "$.a", "$.a.b", "$.a.none", "$.a.list", "$.a.list[0]", "$.a.list.b", "$.gone", "$.a.b.gone", "$.a[*]"]
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("given", [{"a": {"b": 1, "none": None, "list": [{"b": 2}]}}, [{"a": 1}], "text", None])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_leads_to_the_value_that_moto_finds(path: str, given: Any) -> None:
+    def found(evaluate: Any) -> Any:
+        env = SimpleNamespace(stack=[given])
+        try:
+            evaluate(StringJsonPath(path), env)
+        except NoSuchJsonPathError as error:
+            return str(error)
+        return env.stack[-1]
+
+    assert found(StringJsonPath._eval_body) == found(STOCK_PATH)
 
 
 @pytest.mark.usefixtures("cloud")
@@ -402,6 +432,18 @@ def test_payloads_cross_real_json_and_their_sizes_are_known(cloud: Cloud) -> Non
     execution = cloud.runner.run()
     assert execution.output["look"]["pair"] == [1, 2]
     assert cloud.lambdas.payload_bytes["Look"] > 600
+
+
+def test_a_function_that_gets_the_answer_of_another_gets_a_copy_of_its_own(cloud: Cloud) -> None:
+    def change(event: Any, context: Any) -> Any:
+        event["list"].append(2)
+        return event
+
+    cloud.lambdas.register("First", Script({"list": [1]}))
+    cloud.lambdas.register("Second", change)
+    answer = cloud.lambdas.invoke("First", b"{}")
+    assert cloud.lambdas.invoke("Second", answer.text.encode()).payload == {"list": [1, 2]}
+    assert answer.payload == {"list": [1]}
 
 
 @pytest.mark.parametrize(
