@@ -382,4 +382,4 @@ def _number(value: float) -> str:
 
 
 def _reply(status: int, payload: Mapping[str, Any]) -> Response:
-    return status, {"Content-Type": "application/json"}, json.dumps(payload).encode()
+    return status, {"Content-Type": "application/json"}, json.dumps(payload, check_circular=False).encode()

@@ -49,7 +49,7 @@ class Track:
     def rates(self, at: float, window_seconds: float) -> list[float] | None:
         """Per-second rate of each counter as Prometheus' rate() extrapolates it; None with fewer than two samples."""
         start = at - window_seconds
-        skipped = sum(1 for time in self.times if time < start)
+        skipped = next((place for place, time in enumerate(self.times) if time >= start), len(self.times))
         count = len(self.times) - skipped
         if count < 2:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,6 @@ from simulator.aws.lambdas import InvocationKilledError
 from simulator.aws.moto_patches import expect, swapped
 from simulator.aws.moto_patches.direct import DirectAnswers, has_method
 from simulator.aws.moto_patches.ec2 import Ec2Side
-from simulator.aws.moto_patches.speed import json_copy
 from simulator.aws.recorder import FREQUENT, AwsCall, Hook, Recorder, current_call, current_function
 from simulator.clock import VirtualClock
 
@@ -30,7 +30,7 @@ class WatchedCalls:
     def __init__(self, clock: VirtualClock, recorder: Recorder, faults: Faults, ec2: Ec2Side, account: str) -> None:
         self._clock = clock
         self._ec2 = ec2
-        self._described: dict[Any, dict[str, Any]] = {}
+        self._described: dict[Any, bytes] = {}
         self._recorder = recorder
         self._faults = faults
         self._lock = threading.RLock()
@@ -102,11 +102,11 @@ class WatchedCalls:
         """The same question gets the same answer until something in EC2 changes: moto and botocore take long for it."""
         key = (self._ec2.version, self._ec2.page_size, repr(call.parameters))
         if key in self._described:
-            return self._answer(lambda: json_copy(self._described[key]), "")
+            return self._answer(lambda: pickle.loads(self._described[key]), "")
         if self._described and next(iter(self._described))[0] != self._ec2.version:
             self._described.clear()
         answer = send()
-        self._described[key] = json_copy(answer)
+        self._described[key] = pickle.dumps(answer)
         return answer
 
     def _answer(self, send: Callable[[], Any], url: str) -> Any:

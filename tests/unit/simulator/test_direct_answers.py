@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
+from moto.dynamodb.exceptions import ItemSizeTooLarge
+from moto.dynamodb.models.dynamo_type import Item
 
 from simulator.aws import Cloud, FaultRule
 from simulator.aws.recorder import AwsCall, Recorder
@@ -27,6 +29,7 @@ SECOND_TABLE = {
     "AttributeDefinitions": [{"AttributeName": "cluster_id", "AttributeType": "S"}],
     "BillingMode": "PAY_PER_REQUEST",
 }
+STOCK_ITEM, ITEM_BYTES = Item.__init__, 405_000
 EXECUTION = "arn:aws:states:ap-southeast-1:123456789012:execution:none:none"
 TAGS = {"empty": "", "spaces": " a ", "marks": "<&>\"'"}
 SCENARIO = """
@@ -151,6 +154,39 @@ def test_an_update_of_a_new_item_or_beyond_the_size_of_an_item_is_that_of_the_wi
                 given.append(characters)
     assert differences == []
     assert given == [1, 1, 1, 200_000]
+
+
+ATTRIBUTES: list[Any] = [
+    *({"S": "text"}, {"N": "1"}, {"BOOL": True}, {"NULL": True}, {"L": [{"S": "a"}]}, {"M": {"a": {"N": "1"}}}),
+    *({"S": 1}, {"N": 1}, {"N": "one"}, {"BOOL": 1}, {"L": [{"S": 1}]}, {"X": "text"}, {"S": "a", "N": "1"}),
+    *(None, "text", ["S"]),
+]
+
+
+@pytest.mark.parametrize("name", ["a", 1])
+@pytest.mark.parametrize("attribute", ATTRIBUTES, ids=str)
+def test_each_attribute_is_stored_or_refused_as_by_the_wire(cloud: Cloud, name: Any, attribute: Any) -> None:
+    client = cloud.client("dynamodb")
+    with compared_calls() as differences:
+        for call in (
+            lambda: client.put_item(**TABLE, Item={**KEY, name: attribute}),
+            lambda: client.update_item(
+                **TABLE, Key=KEY, UpdateExpression="SET a = :a", ExpressionAttributeValues={":a": attribute}
+            ),
+        ):
+            with contextlib.suppress(ClientError, ParamValidationError):
+                call()
+    assert differences == []
+
+
+def test_the_largest_item_is_the_one_that_moto_allows(cloud: Cloud) -> None:
+    client, allowed = cloud.client("dynamodb"), ITEM_BYTES - len("cluster_idprodab")
+    for length, is_stored in ((allowed, True), (allowed + 1, False)):
+        item = {**KEY, "a": {"S": "x" * 200_000}, "b": {"S": "x" * (length - 200_000)}}
+        with contextlib.nullcontext() if is_stored else pytest.raises(ClientError, match="Item size"):
+            client.put_item(**TABLE, Item=item)
+        with contextlib.nullcontext() if is_stored else pytest.raises(ItemSizeTooLarge):
+            STOCK_ITEM(Item.__new__(Item), None, None, item)
 
 
 def test_a_refused_call_raises_what_botocore_raises(cloud: Cloud) -> None:
