@@ -41,7 +41,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
 
 
 def _snapshot(services: Services, event: dict[str, Any], now: int) -> Snapshot:
-    (listed, standby), state = services.ec2.with_standby(), services.state.load()
+    (listed, standby), state = services.ec2.with_standby(), services.state.load(with_memory="memory" not in event)
     snapshot = _read(services, event, with_promised(listed, state, now), state.due_notices, now)
     memory, configured = take(event, "memory", Memory, default=state.memory), services.settings.launch_template_version
     roll_out, k3s_version = with_server_version(memory.roll_out, snapshot), services.settings.k3s_version

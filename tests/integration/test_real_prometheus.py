@@ -16,8 +16,9 @@ from node_fleet.adapters.prometheus.session import DeadlineSession
 from node_fleet.domain.model.custom_metric import CustomMetric
 from node_fleet.domain.model.errors import ServerUnreachableError
 from node_fleet.domain.model.fleet_state import FleetState
+from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.snapshot import Snapshot
-from node_fleet.payload import from_payload
+from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from simulator.cluster.load.meters import BUSY_SHARES
 from simulator.cluster.workloads import pod_object
@@ -69,13 +70,15 @@ def collect(monkeypatch: pytest.MonkeyPatch) -> Collect:
             settings=fitting,
             clock=clock,
             ec2=SimpleNamespace(with_standby=lambda: (fleet.instances(), ()), impaired=lambda before: frozenset()),
-            state=SimpleNamespace(load=lambda: FleetState(cluster_id="test")),
+            state=SimpleNamespace(load=lambda **_: FleetState(cluster_id="test")),
             records=Records(),
             prometheus=PrometheusReader(client, fitting),
             server=SimpleNamespace(list_pending=unreachable),
         )
         monkeypatch.setattr(collect_metrics, "load_services", lambda: tools)
-        snapshot: Snapshot = from_payload(Snapshot, collect_metrics.handler({}, None)["snapshot"])
+        snapshot: Snapshot = from_payload(
+            Snapshot, collect_metrics.handler({"memory": to_payload(Memory())}, None)["snapshot"]
+        )
         figures = (snapshot.cpu_percent, snapshot.memory_percent, snapshot.pending)
         assert len(tools.records.stored) == int(any(figure is not None for figure in figures))
         return snapshot

@@ -407,9 +407,13 @@ class StateStore:
         sets, values = "SET hibernate_order = :order", {":order": to_payload(order)}
         return self._state(self._update(sets, "", values, action="order the fleet on or off", returned="ALL_NEW"))
 
-    def load(self) -> FleetState:
-        """The item as it is, read consistently; an empty state when there is none."""
-        return self._state(self._item())
+    def load(self, *, with_memory: bool = True) -> FleetState:
+        """The item as it is, read consistently; an empty state when there is none.
+
+        with_memory: False leaves the memory empty, which takes longer to read than the rest of the item.
+        """
+        item = self._item()
+        return self._state(item if with_memory else {**item, "memory": ""})
 
     def _item(self) -> dict[str, Any]:
         with table_errors(self._table, "read the state"):

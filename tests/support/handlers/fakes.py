@@ -114,8 +114,8 @@ class State:
     calls: list[str] = field(default_factory=list)
     closed: list[Memory] = field(default_factory=list)
 
-    def load(self) -> FleetState:
-        return self.item
+    def load(self, *, with_memory: bool = True) -> FleetState:
+        return self.item if with_memory else replace(self.item, memory=Memory())
 
     def renew(self, run: Run, *, even_paused: bool = False) -> FleetState:
         self.calls.append("renew")

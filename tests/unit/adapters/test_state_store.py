@@ -246,6 +246,7 @@ def test_an_operation_is_recorded_resumed_and_closed_with_what_was_learned(store
     store.close_operation(run, Memory(last_action="scale_up", last_action_at=START), node_count=3)
     state = store.load()
     assert (state.operation, state.memory.last_action, state.node_count) == (None, "scale_up", 3)
+    assert store.load(with_memory=False) == replace(state, memory=Memory())
 
 
 def test_a_second_operation_is_refused_while_one_is_open(store: StateStore) -> None:

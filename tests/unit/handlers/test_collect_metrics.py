@@ -60,7 +60,7 @@ def one(services: FakeServices) -> FakeServices:
 
 
 def collect(**event: Any) -> Snapshot:
-    answer = handler({"status": "acquired", **event}, None)
+    answer = handler({"status": "acquired", "memory": to_payload(Memory()), **event}, None)
     assert answer["status"] == "acquired"
     snapshot: Snapshot = from_payload(Snapshot, answer["snapshot"])
     return snapshot
