@@ -171,6 +171,13 @@ def _field_names(path: str) -> tuple[str, ...] | None:
     return None
 
 
+def _copy_of_machine(machine: Any, memo: Any) -> Any:
+    """That of an execution. An update sets attributes anew and changes none, so that both may share them."""
+    made = copy.copy(machine)
+    made.executions = []
+    return made
+
+
 def _own_input(evaluate: Callable[..., None]) -> Callable[..., None]:
     """A ResultPath writes into a copy: who has seen the input of the state keeps it as it was."""
 
@@ -218,6 +225,9 @@ def quick_interpreter() -> Iterator[None]:
         stack.enter_context(swapped(strings.StringJsonPath, "_eval_body", _shared_path(strings), "self", "env"))
         result = importlib.import_module(ASL + "component.common.path.result_path").ResultPath
         stack.enter_context(swapped(result, "_eval_body", _own_input(expect(result, "_eval_body", "self", "env"))))
+        models = importlib.import_module("moto.stepfunctions.parser.models")
+        expect(models.copy, "deepcopy")
+        stack.enter_context(swapped(models, "copy", SimpleNamespace(deepcopy=_copy_of_machine)))
         for name, copied in COPIED.items():
             module = importlib.import_module(name)
             expect(module.copy, "deepcopy")

@@ -6,7 +6,6 @@ and each call that a plan does not cover: a condition that does not hold, a miss
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from moto.dynamodb.parsing.expressions import UpdateExpressionParser
 from simulator.aws.moto_patches import expect, swapped
 
 Attributes = Mapping[str, Any]
+Kind = tuple[tuple[Any, ...], ...]
 Operand = Callable[[Attributes, Attributes], Any]
 
 COVERED = frozenset(
@@ -72,7 +72,7 @@ class _Plan:
     steps: tuple[tuple[str, Operand | None], ...]
 
 
-_plans: dict[str, _Plan | None] = {}
+_plans: dict[Kind, _Plan | None] = {}
 
 
 def planned_update(table: Any, parameters: Mapping[str, Any], by_moto: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -91,13 +91,14 @@ def planned_update(table: Any, parameters: Mapping[str, Any], by_moto: Callable[
     return by_moto() if answered is None else answered
 
 
-def _kind(table: Any, parameters: Mapping[str, Any]) -> str | None:
+def _kind(table: Any, parameters: Mapping[str, Any]) -> Kind | None:
     if not parameters.keys() <= COVERED or table is None or table.stream_shard is not None:
         return None
     if parameters.get("ReturnValues", "NONE") not in RETURNED or "UpdateExpression" not in parameters:
         return None
-    same = {name: value for name, value in parameters.items() if name not in ("Key", "ExpressionAttributeValues")}
-    return json.dumps((same, sorted(parameters.get("ExpressionAttributeValues", ())), table.attribute_keys))
+    texts = tuple((name, value) for name, value in parameters.items() if isinstance(value, str))
+    names, values = parameters.get("ExpressionAttributeNames", {}), parameters.get("ExpressionAttributeValues", {})
+    return texts, tuple(names.items()), tuple(values), tuple(table.attribute_keys)
 
 
 def _made(parameters: Mapping[str, Any]) -> _Plan | None:

@@ -26,6 +26,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task import state_
 from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.utils.encoding import to_json_str
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
+from moto.stepfunctions.parser.models import stepfunctions_parser_backends
 from moto.stepfunctions.parser.quotas import MAX_STATE_SIZE_UTF8_BYTES
 
 from simulator.aws import Cloud, InvocationKilledError
@@ -182,6 +183,18 @@ def test_all_events_of_a_payload_share_its_text(cloud: Cloud) -> None:
     texts = [part[name] for part in details for name in ("input", "output") if "xxx" in part.get(name, "")]
     assert len(texts) == 5
     assert {id(text) for text in texts} == {id(texts[0])}
+
+
+def test_an_execution_keeps_the_definition_that_it_began_with(cloud: Cloud) -> None:
+    machine(cloud, Script(5, {"go": "on"}))
+    client, running = cloud.client("stepfunctions"), cloud.runner.start()
+    cloud.clock.advance(1)
+    client.update_state_machine(stateMachineArn=cloud.runner.default_machine, definition=json.dumps(one_task()))
+    cloud.runner.finish(running)
+    assert running.path == ["Look", "Route", "Done"]
+    kept = stepfunctions_parser_backends[cloud.account][cloud.region].describe_execution(running.arn).state_machine
+    assert json.loads(kept.definition) == TOY
+    assert cloud.runner.run().path == ["Only"]
 
 
 PATHS = ["$", "$.a", "$.a.b", "$.a.none", "$.a.list", "$.a.list[0]", "$.a.list.b", "$.gone", "$.a.b.gone", "$.a[*]"]
