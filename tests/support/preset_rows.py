@@ -46,6 +46,8 @@ class Row:
         for one in seen[:-1]:
             before = fleet.tick(one)
             assert before.action == "none", before.sentence
+        if self.ago:  # the readings before the last one may be older than the action
+            fleet.memory = replace(fleet.memory, last_action_at=begin - self.ago)
         return fleet.tick(seen[-1])
 
 

@@ -32,11 +32,8 @@ class Story:
     market: str = "on-demand"
     boot: tuple[str, ...] = ()
     warm_ticks: int = 0
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
     begin: Callable[[Fleet], object] = lambda fleet: None
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 @value_class

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import pkgutil
 from typing import Any
 
@@ -20,6 +21,7 @@ NOT_EMPTY = {
     "PlanTrials.weight": 1.0,
     "PodSums.least": -1,
     "Run.round": 1,
+    "Seen.most": math.inf,
     "Tariff.public_address": True,
     "InstanceRequirements.max_types": 10,
     "Tariff.volume_gib": 20,
