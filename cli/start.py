@@ -159,17 +159,21 @@ def set_up(requirements: str) -> None:
         with Moving("making .venv"):
             subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     # The pin files name every dependency, so nothing has to be resolved.
-    wanted = ["install", "--no-deps", "-r", str(ROOT / requirements)]
+    wanted = ["install", "--no-deps"]
+    files = pin_files(requirements)
     uv = shutil.which("uv")
     if uv:
-        subprocess.run([uv, "pip", *wanted, "--python", str(PYTHON)], check=True)
+        given = [word for file in files for word in ("-r", str(file))]
+        subprocess.run([uv, "pip", *wanted, *given, "--python", str(PYTHON)], check=True)
     else:
         pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
         # The pip of Python 3.11 takes three times as long to read the index. It has to do where it cannot be renewed.
         with Moving("renewing pip"):
             subprocess.run([*pip, "install", PIP], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
-        show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], count_pins(requirements))
+        pip += [*wanted, "--no-compile", "--progress-bar", "off"]
+        # A pip keeps one processor busy, and no package is in both files: one pip for each file takes half as long.
+        show_progress([[*pip, "-r", str(file)] for file in files], count_pins(files))
     warm_up()
     STAMP.write_text(pins(requirements), encoding="utf-8")
 
@@ -210,23 +214,35 @@ class Moving:
                 return
 
 
-def show_progress(command: list[str], total: int) -> None:
-    """Run pip and show which of the packages it works on: as a bar on a terminal, else as one line for each quarter."""
-    done = 0
+def show_progress(commands: Sequence[Sequence[str]], total: int) -> None:
+    """Run these pips at the same time and show which package they work on.
+
+    A bar on a terminal, else one line for each quarter of the packages.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # only the set-up needs it
+
+    counted = itertools.count(1)
+    with Moving("starting pip") as line_shown, ThreadPoolExecutor(len(commands)) as at_once:
+        ended = list(at_once.map(lambda command: follow(command, counted, total, line_shown), commands))
+    for command, (status, lines) in zip(commands, ended, strict=True):
+        if status:
+            sys.stderr.writelines(lines[-20:])
+            raise subprocess.CalledProcessError(status, command)
+
+
+def follow(command: Sequence[str], counted: Iterator[int], total: int, line_shown: Moving) -> tuple[int, list[str]]:
+    """Run one pip, show its packages, and return its status and the lines that explain a failure."""
     kept: list[str] = []
-    piped = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with Moving("starting pip") as line_shown, piped as pip:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         for line in pip.stdout or ():
-            kept.append(line)
             words = line.split()
             if words[:1] == ["Collecting"]:
-                done += 1
-                show_bar(line_shown, done, total, words[1].partition("==")[0])
+                show_bar(line_shown, next(counted), total, words[1].partition("==")[0])
             elif line.startswith("Installing collected packages"):
-                show_bar(line_shown, total, total, f"unpacking {total} packages")
-    if pip.returncode:
-        sys.stderr.writelines(line for line in kept[-20:] if not line.startswith(("Collecting", "  Using cached")))
-        raise subprocess.CalledProcessError(pip.returncode, command)
+                line_shown.text = "unpacking"
+            elif not line.startswith("  Using cached"):
+                kept.append(line)
+    return pip.returncode, kept
 
 
 def show_bar(line: Moving, done: int, total: int, text: str) -> None:
@@ -238,16 +254,19 @@ def show_bar(line: Moving, done: int, total: int, text: str) -> None:
         say(f"{done} of {total} packages: {text}")
 
 
-def count_pins(requirements: str) -> int:
-    """How many packages the pin files name."""
-    names = {"requirements.txt", requirements}
-    return sum("==" in line for name in names for line in (ROOT / name).read_text(encoding="utf-8").splitlines())
+def pin_files(requirements: str) -> list[Path]:
+    """The pin files of that set. The larger one adds to the smaller one."""
+    return [ROOT / name for name in dict.fromkeys(["requirements.txt", requirements])]
+
+
+def count_pins(files: Sequence[Path]) -> int:
+    """How many packages these pin files name."""
+    return sum("==" in line for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
 
 def pins(requirements: str) -> str:
     """The digest of the pin files."""
-    names = ("requirements.txt",) if requirements == "requirements.txt" else ("requirements.txt", requirements)
-    return hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in names)).hexdigest()
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in pin_files(requirements))).hexdigest()
 
 
 def environment() -> dict[str, str]:

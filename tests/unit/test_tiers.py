@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -114,11 +115,15 @@ def test_a_check_beside_the_tests_that_finds_something_fails_the_command_and_is_
 
 def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["boto3", "moto", "rich", "typer"]
-    script = "\n".join(f"print('Collecting {name}==1.0')" for name in names)
-    start_script.show_progress([sys.executable, "-c", script], total=4)
-    assert [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
-        f"{number} of 4 packages: {name}" for number, name in enumerate(names, 1)
+    pips = [
+        [sys.executable, "-c", f"print('Collecting {a}==1.0\\nCollecting {b}==1.0')"] for a, b in (names[:2], names[2:])
     ]
+    start_script.show_progress(pips, total=4)
+    numbers, shown = zip(
+        *(line.split(" of 4 packages: ") for line in capsys.readouterr().err.splitlines()), strict=True
+    )
+    assert sorted(number[-1] for number in numbers) == ["1", "2", "3", "4"]
+    assert sorted(shown) == names
 
 
 class Terminal(io.StringIO):
@@ -151,10 +156,12 @@ def test_a_step_of_the_set_up_that_reports_nothing_still_moves_on_a_terminal(
 
 
 def test_a_failing_pip_is_quoted(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    script = "print('ERROR: No matching distribution found'); raise SystemExit(1)"
-    with pytest.raises(CalledProcessError):
-        start_script.show_progress([sys.executable, "-c", script], total=4)
-    assert "No matching distribution" in capsys.readouterr().err
+    fails = "print('ERROR: No matching distribution found'); raise SystemExit(1)"
+    passes = "for number in range(40): print(f'Collecting package{number}==1.0')"
+    for scripts in ((fails, passes), (passes, fails)):
+        with pytest.raises(CalledProcessError, match="ERROR"):
+            start_script.show_progress([[sys.executable, "-c", script] for script in scripts], total=40)
+        assert capsys.readouterr().err.splitlines()[-1:] == ["ERROR: No matching distribution found"]
 
 
 def test_two_first_commands_at_the_same_time_set_up_once(
@@ -187,19 +194,31 @@ def test_set_up_uses_uv_where_it_is_installed(
     monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/uv" if has_uv else None)
     monkeypatch.setattr(start_script.subprocess, "run", lambda command, **_: commands.append(command))
-    monkeypatch.setattr(start_script, "show_progress", lambda command, total: commands.append(command))
+    monkeypatch.setattr(start_script, "show_progress", lambda pips, total: commands.extend(pips))
     monkeypatch.setattr(start_script, "warm_up", lambda: None)
-    start_script.install("requirements.txt")
-    start_script.install("requirements.txt")  # the stamp says that nothing is left to do
-    venv, *renewed, command = commands
+    start_script.install("requirements-dev.txt")
+    start_script.install("requirements-dev.txt")  # the stamp says that nothing is left to do
+    start_script.install("requirements.txt")  # the larger set includes it
+    venv, *others = commands
     assert venv[1:3] == ["-m", "venv"]
-    assert [words[-2:] for words in renewed] == ([] if has_uv else [["install", start_script.PIP]])
-    assert command[:2] == (["/usr/bin/uv", "pip"] if has_uv else [sys.executable, "-m"])
-    assert {"install", "--no-deps", str(ROOT / "requirements.txt")} <= set(command)
-    if not has_uv:
+    files = [str(ROOT / "requirements.txt"), str(ROOT / "requirements-dev.txt")]
+    if has_uv:
+        assert [command[:4] for command in others] == [["/usr/bin/uv", "pip", "install", "--no-deps"]]
+        assert set(files) <= set(others[0])
+    else:
+        renewed, *pips = others
+        assert renewed[-2:] == ["install", start_script.PIP]
+        assert [[word for word in pip if word in files] for pip in pips] == [[file] for file in files]
         monkeypatch.undo()
-        shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+        shown = subprocess.run([*pips[0], "--help"], capture_output=True, text=True, check=False)
         assert (shown.returncode, "pip install" in shown.stdout) == (0, True), shown.stderr
+
+
+def test_no_package_is_in_both_pin_files_because_each_has_its_own_pip_at_the_same_time() -> None:
+    files = [(ROOT / name).read_text(encoding="utf-8") for name in ("requirements.txt", "requirements-dev.txt")]
+    small, large = ({name.lower() for name in re.findall(r"^([\w.-]+)==", text, re.M)} for text in files)
+    assert small and large and not small & large
+    assert not any("-r " in text for text in files)
 
 
 def test_compiled_modules_have_a_place_where_python_may_not_write_them_beside_the_sources(
