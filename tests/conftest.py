@@ -15,7 +15,7 @@ from coverage import Coverage
 from xdist.remote import Producer
 
 from cdk_app.workflow import definitions
-from tests.support.file_order import OnePlane, begin_elsewhere, distribute
+from tests.support.file_order import WaitingTogether, begin_elsewhere, distribute
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.quick_run import record_quick_run
 from tests.support.recorded_calls import LEDGER, granted, judge
@@ -101,9 +101,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return xdist.plugin.pytest_xdist_auto_num_workers(config) + _everything(config)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OnePlane | None:
-    """In the whole suite one worker has all tests with a real control plane."""
-    return OnePlane(config, log) if _everything(config) and config.option.dist == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WaitingTogether | None:
+    """Where all files run, those that wait share a worker."""
+    return WaitingTogether(config, log) if _everything(config) and config.option.dist == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,8 @@
 
 A file's tests stay in one process (`--dist loadfile`): they share what is dear to make, and the walk over the edges
 of the workflow counts what its neighbours walked. The long files go first. One worker more than there are processors
-keeps them busy while tests wait: in the whole suite one has all tests with a real control plane, which mostly wait.
+keeps them busy while a test waits. The tests that wait share a worker, so that two never wait at the same time; in the
+whole suite another one has all tests with a real control plane, which mostly wait.
 """
 
 from __future__ import annotations
@@ -23,16 +24,14 @@ LONG_FIRST = (
     "tests/workflow/paths/test_scale_down.py",
     "tests/workflow/paths/test_scale_up.py",
     "tests/integration/test_cli_terminal.py",
-    "tests/integration/test_kubectl_conformance.py",
     "tests/integration/test_backtest_against_simulator.py",
-    "tests/integration/test_alert_path.py",
     "tests/integration/test_cli_demo.py",
     "tests/integration/test_every_grant.py",
     "tests/integration/test_cdk_deployment.py",
     "tests/cdk/test_standalone.py",
     "tests/cdk/test_definition_checks.py",
-    "tests/integration/test_kubectl_scripts.py",
     "tests/integration/test_real_prometheus.py",
+    "tests/unit/test_tiers.py",
     "tests/integration/test_cli_commands.py",
     "tests/integration/test_report_page.py",
     "tests/integration/test_template_runs.py",
@@ -40,12 +39,24 @@ LONG_FIRST = (
 )
 CONFORMANCE = "tests/conformance/"
 """These wait: for the build of the control plane, and then for its controllers and timers."""
+WAITING = (
+    "tests/integration/test_kubectl_conformance.py",
+    "tests/integration/test_kubectl_scripts.py",
+    "tests/integration/test_alert_path.py",
+    "tests/integration/test_demo_app.py",
+    "tests/integration/test_node_exporter.py",
+    "tests/integration/test_prometheus_config.py",
+    "tests/integration/test_state_metrics.py",
+)
+"""These wait most of their time: for the pauses of the real kubectl, and for scrapes of a real Prometheus."""
 
 
-class OnePlane(LoadFileScheduling):
-    """As `--dist loadfile`, and all tests with a real control plane share one worker and so one control plane."""
+class WaitingTogether(LoadFileScheduling):
+    """As `--dist loadfile`, and all tests with a real control plane share one worker, as do the files that wait."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(WAITING):
+            return "the files that wait"
         return CONFORMANCE if nodeid.startswith(CONFORMANCE) else super()._split_scope(nodeid)
 
 
@@ -66,7 +77,11 @@ def module_of(item: pytest.Item) -> str:
 
 
 def turn(module: str) -> tuple[int, str]:
-    """The tests that wait, then the long files in their order, then all others by name."""
+    """The tests that wait, the long files in their order, the others by name; unit tests are short and come last."""
     if module.startswith(CONFORMANCE):
+        return -2, module
+    if module in WAITING:
         return -1, module
-    return (LONG_FIRST.index(module) if module in LONG_FIRST else len(LONG_FIRST)), module
+    if module in LONG_FIRST:
+        return LONG_FIRST.index(module), module
+    return len(LONG_FIRST) + module.startswith("tests/unit/"), module

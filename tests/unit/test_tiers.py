@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.support.changed_files import reached_tests
-from tests.support.file_order import OnePlane, begin_elsewhere, turn
+from tests.support.file_order import LONG_FIRST, WAITING, WaitingTogether, begin_elsewhere, turn
 from tests.support.quick_run import QuickRun, last_quick_run, record_quick_run
 from tests.support.tiers import not_drawn
 
@@ -268,17 +268,24 @@ def test_of_a_marked_file_the_quick_tier_draws_tests_and_of_a_named_one_it_runs_
     assert not_drawn(5, cases, ["tests/a.py"]) == set()
 
 
-def test_all_tests_with_a_real_control_plane_share_a_worker_and_others_only_with_their_file() -> None:
-    scheduler = OnePlane.__new__(OnePlane)  # without workers
-    tests = ("tests/conformance/test_a.py::one", "tests/conformance/test_b.py::two", "tests/unit/c.py::three[a::b]")
-    assert [scheduler._split_scope(test) for test in tests] == ["tests/conformance/"] * 2 + ["tests/unit/c.py"]
+def test_tests_with_a_real_control_plane_share_a_worker_and_files_that_wait_another_one() -> None:
+    scheduler = WaitingTogether.__new__(WaitingTogether)  # without workers
+    tests = ["tests/conformance/test_a.py::one", "tests/conformance/test_b.py::two", "tests/unit/c.py::three[a::b]"]
+    tests += [f"{file}::four" for file in WAITING]
+    first, second, third, *waiting = [scheduler._split_scope(test) for test in tests]
+    assert (first, second, third) == ("tests/conformance/", "tests/conformance/", "tests/unit/c.py")
+    assert len({*waiting}) == 1 and not {*waiting} & {first, third}
 
 
 def test_the_tests_that_wait_start_first_and_short_files_last() -> None:
-    long = ["tests/conformance/test_a.py", "tests/chaos/test_matrix.py", "tests/chaos/test_schedules.py"]
-    order = [*long, "tests/a.py", "tests/b.py"]
+    long = ["tests/conformance/test_a.py", WAITING[0], "tests/chaos/test_matrix.py", "tests/chaos/test_schedules.py"]
+    order = [*long, "tests/a.py", "tests/workflow/b.py", "tests/unit/c.py", "tests/unit/d.py"]
     assert sorted(order, key=turn) == order
     assert sorted(reversed(order), key=turn) == order
+
+
+def test_every_file_with_a_turn_of_its_own_exists() -> None:
+    assert [file for file in (*WAITING, *LONG_FIRST) if not (ROOT / file).is_file()] == []
 
 
 def test_each_worker_collects_all_files_of_a_folder_and_begins_with_another_one() -> None:
