@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 LONG_FIRST = (
     "tests/chaos/test_matrix.py",
-    "tests/integration/test_drain_scenarios.py",
     "tests/integration/test_drain_random_clusters.py",
+    "tests/unit/handlers/test_proofs.py",
+    "tests/integration/test_drain_scenarios.py",
     "tests/chaos/test_schedules.py",
     "tests/integration/test_scenarios_up.py",
     "tests/workflow/paths/test_scale_down.py",
@@ -37,6 +38,7 @@ LONG_FIRST = (
     "tests/integration/test_template_runs.py",
     "tests/workflow/test_interruption.py",
 )
+"""In a clean clone the first one synthesises the templates. The next two need none; the others would wait for them."""
 CONFORMANCE = "tests/conformance/"
 """These wait: for the build of the control plane, and then for its controllers and timers."""
 WAITING = (
