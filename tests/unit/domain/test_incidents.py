@@ -26,19 +26,32 @@ OF_CHECKS = {"pod_too_large", "pod_unfit", "pods_not_helped", "circuit_breaker"}
 """Checks that cause an alert under their own name: listed_checks and the circuit breaker."""
 
 
+@functools.cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    """The text of every module and its tree."""
+    found = (path.read_text(encoding="utf-8") for path in FUNCTIONS.rglob("*.py"))
+    return tuple((text, ast.parse(text)) for text in found)
+
+
+def nodes_where(*words: str) -> Iterator[ast.AST]:
+    """Every part of the modules in which one of the words stands."""
+    for text, tree in modules():
+        if any(word in text for word in words):
+            yield from ast.walk(tree)
+
+
 def calls(name: str) -> Iterator[ast.Call]:
-    for path in FUNCTIONS.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
-                yield node
+    for node in nodes_where(name):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
+            yield node
 
 
 @functools.cache
 def constants() -> dict[str, str]:
     """Names in capitals that a module gives a text."""
     found = {}
-    for path in FUNCTIONS.rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for _, tree in modules():
+        for node in tree.body:
             if (
                 isinstance(node, ast.Assign)
                 and isinstance(node.value, ast.Constant)
@@ -64,11 +77,10 @@ def texts(value: ast.expr) -> Iterator[str]:
 
 def makers() -> Iterator[ast.FunctionDef]:
     """The functions that make an alert whose kind is a variable."""
-    for path in FUNCTIONS.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            made = ast.unparse(node) if isinstance(node, ast.FunctionDef) else ""
-            if "Alert(kind=kind" in made or "drain_failed_alert(target, kind" in made:
-                yield node  # type: ignore[misc]
+    for node in nodes_where("Alert(", "drain_failed_alert("):
+        made = ast.unparse(node) if isinstance(node, ast.FunctionDef) else ""
+        if "Alert(kind=kind" in made or "drain_failed_alert(target, kind" in made:
+            yield node  # type: ignore[misc]
 
 
 def unpacked(target: ast.expr, value: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ CREDITS = 2 * 0.05 / 100
 """An hour of one percent of CPU above the baseline."""
 
 
+@functools.cache
 def crew(count: int, *, kind: str = "t3.small", market: str = "spot") -> tuple[SampledWorker, ...]:
     """So many workers at the CPU of the fleet."""
     return tuple(SampledWorker(instance_id=f"i-{n}", instance_type=kind, market=market) for n in range(count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -27,10 +28,16 @@ def _sunday(services: FakeServices) -> None:
     services.clock.time = NOW
 
 
-def decision(at: int, workers: int, **data: Any) -> Event:
+@functools.cache
+def snapshot(workers: int) -> dict[str, Any]:
     crew = tuple(worker(f"i-{n}", launched_at=0) for n in range(workers))
-    snapshot = Snapshot(at=at, source="live", cpu_percent=50.0, workers=crew)
-    return Event(kind="decision", at=at, key=f"run-{at}", data={"snapshot": to_payload(snapshot), **data})
+    payload: dict[str, Any] = to_payload(Snapshot(at=0, source="live", cpu_percent=50.0, workers=crew))
+    return payload
+
+
+def decision(at: int, workers: int, **data: Any) -> Event:
+    stored = {"snapshot": {**snapshot(workers), "at": at}, **data}
+    return Event(kind="decision", at=at, key=f"run-{at}", data=stored)
 
 
 def report(services: FakeServices, *past: Event) -> dict[str, Any]:
