@@ -31,7 +31,7 @@ from tests.support.tiers import Tier
 
 SETTINGS = Settings()
 START = 1_790_000_000
-CONTENDERS, ROUNDS, QUICK_ROUNDS = 64, 300, 30
+CONTENDERS, ROUNDS, QUICK_ROUNDS = 64, 300, 10
 
 
 class Clock:
