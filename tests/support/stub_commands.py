@@ -16,35 +16,47 @@ from pathlib import Path
 from node_fleet.domain.model.value_class import value_class
 
 UNIT, RECORD = "\x1f", "\x1e"
-PROGRAM = r"""#!/bin/bash
-name="${0##*/}" line="$*" rule="" count=0
-printf -v call '%s\x1f' "$name" "$@"
-printf '%s\x1e' "$call" >>"$STUB_HOME/calls"
-. "$STUB_HOME/rules.bash"
-if [ -z "$rule" ]; then echo "stub: nothing prepared for: $name $line" >&2; exit 1; fi
-if [ -e "$STUB_HOME/seen-$rule" ]; then read -r count <"$STUB_HOME/seen-$rule"; fi
-echo $((count + 1)) >"$STUB_HOME/seen-$rule"
-. "$STUB_HOME/replies-$rule"
-for argument in "$@"; do
-  file="${argument#file://}"
-  if [ -n "$keeps" ] && [ "$file" != "$argument" ]; then cat "$file" >"$STUB_HOME/$keeps"; fi
-  if [ -n "$keeps" ] && [ "$previous" = "-f" ]; then
-    for file in "$argument" "$argument"/*; do
-      if [ -f "$file" ]; then cat "$file" >>"$STUB_HOME/$keeps"; printf '\n---\n' >>"$STUB_HOME/$keeps"; fi
-    done
-  fi
-  if [ "$name" = curl ] && [ "$previous" = "-o" ]; then output="$argument"; fi
-  previous="$argument"
-done
-if [ -n "$run" ]; then exec "$run" "$@"; fi
-if [ "$code" = 0 ] && [ -n "$output" ]; then printf '%s' "$out" >"$output"
-elif [ "$code" = 0 ] && [ -n "$copy" ]; then cp "$copy" "$argument"
-else printf '%s' "$out"; fi
-printf '%s' "$err" >&2
-exit "$code"
+PROGRAM = """#!/bin/bash
+. "$STUB_HOME/stubs.bash"
+"${0##*/}" "$@"
 """
-# sleep only records.
-SLEEP = '#!/bin/bash\nprintf \'%s\\x1f\' sleep "$@" >>"$STUB_HOME/calls"; printf \'\\x1e\' >>"$STUB_HOME/calls"\n'
+"""What the PATH leads to. A bash script has the functions themselves (BASH_ENV): to start bash takes longer than to
+answer."""
+FUNCTIONS = r"""
+stub() (
+  set +u
+  IFS=$' \t\n' name="$1"
+  shift
+  line="$*" rule="" count=0 output="" previous=""
+  printf -v call '%s\x1f' "$name" "$@"
+  printf '%s\x1e' "$call" >>"$STUB_HOME/calls"
+  . "$STUB_HOME/rules.bash"
+  if [ -z "$rule" ]; then echo "stub: nothing prepared for: $name $line" >&2; exit 1; fi
+  if [ -e "$STUB_HOME/seen-$rule" ]; then read -r count <"$STUB_HOME/seen-$rule"; fi
+  echo $((count + 1)) >"$STUB_HOME/seen-$rule"
+  . "$STUB_HOME/replies-$rule"
+  for argument in "$@"; do
+    file="${argument#file://}"
+    if [ -n "$keeps" ] && [ "$file" != "$argument" ]; then cat "$file" >"$STUB_HOME/$keeps"; fi
+    if [ -n "$keeps" ] && [ "$previous" = "-f" ]; then
+      for file in "$argument" "$argument"/*; do
+        if [ -f "$file" ]; then cat "$file" >>"$STUB_HOME/$keeps"; printf '\n---\n' >>"$STUB_HOME/$keeps"; fi
+      done
+    fi
+    if [ "$name" = curl ] && [ "$previous" = "-o" ]; then output="$argument"; fi
+    previous="$argument"
+  done
+  if [ -n "$run" ]; then exec "$run" "$@"; fi
+  if [ "$code" = 0 ] && [ -n "$output" ]; then printf '%s' "$out" >"$output"
+  elif [ "$code" = 0 ] && [ -n "$copy" ]; then cp "$copy" "$argument"
+  else printf '%s' "$out"; fi
+  printf '%s' "$err" >&2
+  exit "$code"
+)
+"""
+SLEEP = """sleep() { printf 'sleep\\x1f%s\\x1f\\x1e' "$*" >>"$STUB_HOME/calls"; }
+"""
+"""It only records."""
 
 
 @value_class
@@ -85,7 +97,7 @@ class Stubs:
         (self.home / "bin").mkdir(parents=True)
         for name in self.commands:
             program = self.home / "bin" / name
-            program.write_text(SLEEP if name == "sleep" else PROGRAM)
+            program.write_text(PROGRAM)
             program.chmod(0o755)
 
     def on(self, command: str, match: str, *replies: Reply | str, keeps: str = "") -> None:
@@ -103,11 +115,18 @@ class Stubs:
     def run(self, script: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """Runs a bash script with the stubs first on its PATH and nothing of our own environment."""
         self._write_rules()
+        self._write_functions()
         path = f"{self.home / 'bin'}:/usr/local/bin:/usr/bin:/bin"
         temporary = os.environ.get("TMPDIR", "/tmp")
         return subprocess.run(
             ["bash", str(script)],
-            env={"PATH": path, "STUB_HOME": str(self.home), "TMPDIR": temporary, **environment},
+            env={
+                "PATH": path,
+                "STUB_HOME": str(self.home),
+                "BASH_ENV": str(self.home / "stubs.bash"),
+                "TMPDIR": temporary,
+                **environment,
+            },
             capture_output=True,
             text=True,
             timeout=120,
@@ -131,6 +150,11 @@ class Stubs:
             replies = [f"{case}) {_values(reply)} ;;" for case, reply in zip(cases, rule.replies, strict=True)]
             (self.home / f"replies-{number}").write_text("\n".join(("case $count in", *replies, "esac\n")))
         (self.home / "rules.bash").write_text("\n".join(lines) + "\n")
+
+    def _write_functions(self) -> None:
+        names = sorted(program.name for program in (self.home / "bin").iterdir())
+        calls = (SLEEP if name == "sleep" else f'{name}() {{ stub {name} "$@" || return; }}\n' for name in names)
+        (self.home / "stubs.bash").write_text(FUNCTIONS + "".join(calls))
 
 
 def _values(reply: Reply) -> str:
