@@ -19,7 +19,17 @@ from tests.support.file_order import WaitingTogether, begin_elsewhere, distribut
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.quick_run import record_quick_run
 from tests.support.recorded_calls import LEDGER, granted, judge
-from tests.support.tiers import Tier, add_options, choose_seed, is_left_out, refuse_wrong_words, select, tier_of
+from tests.support.tiers import (
+    QUICK_EXAMPLES,
+    QUICK_PROFILE,
+    Tier,
+    add_options,
+    choose_seed,
+    is_left_out,
+    refuse_wrong_words,
+    select,
+    tier_of,
+)
 
 # Fakes and moto need credentials, and these belong to no account.
 NO_ACCOUNT = {
@@ -34,8 +44,6 @@ NO_ACCOUNT = {
 FOLDER = "NODE_FLEET_TEST_FOLDER"
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "main")
 OBJECTS_BETWEEN_COLLECTIONS = (100_000, 20, 100)
-QUICK_EXAMPLES = 25
-"""Of each property, in the quick tier; others run each day."""
 COVERAGE = pytest.StashKey[Coverage]()
 FINDINGS = pytest.StashKey[list[str]]()
 QUICK_RUN = pytest.StashKey[int]()
@@ -51,9 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     refuse_wrong_words(config)
     gc.set_threshold(*OBJECTS_BETWEEN_COLLECTIONS)
     choose_seed(config)
-    examples = {"max_examples": QUICK_EXAMPLES} if is_quick_tier(config) else {}
-    hypothesis.settings.register_profile("node-fleet", deadline=None, **examples)  # a busy machine fails no example
-    hypothesis.settings.load_profile("node-fleet")
+    hypothesis.settings.register_profile("whole", deadline=None)  # a busy machine fails no example
+    hypothesis.settings.register_profile(QUICK_PROFILE, deadline=None, max_examples=QUICK_EXAMPLES)
+    hypothesis.settings.load_profile(QUICK_PROFILE if is_quick_tier(config) else "whole")
     os.environ.pop("AWS_PROFILE", None)
     os.environ.update(NO_ACCOUNT)
     if FOLDER not in os.environ:

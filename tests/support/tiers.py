@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from node_fleet.domain.model.value_class import value_class
 from tests.support.changed_files import ROOT, changed_files, reached_tests
@@ -24,6 +25,9 @@ WHOLE, SAMPLE, SAMPLED = "whole", "sample", "sampled"
 """Marks: a test that only the whole suite has, one that stands for such tests in the quick tier, and a test of whose
 cases, or a file of whose tests, the quick tier draws some.
 """
+
+QUICK_PROFILE, QUICK_EXAMPLES = "quick", 25
+"""Of each property the quick tier draws so many examples; others run each day."""
 
 
 @value_class
@@ -84,6 +88,12 @@ def tier_of(config: pytest.Config) -> Tier:
         clusters=200 if whole else 20,
         judged_clusters=config.option.judged_clusters,
     )
+
+
+def examples(number: int) -> settings:
+    """For a property that needs another number of examples than Hypothesis draws; the quick tier has its own limit."""
+    is_quick = settings.get_current_profile_name() == QUICK_PROFILE
+    return settings(max_examples=min(number, QUICK_EXAMPLES) if is_quick else number)
 
 
 def is_left_out(config: pytest.Config, path: Path) -> bool:

@@ -17,11 +17,12 @@ from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.changed_files import reached_tests
 from tests.support.file_order import LONG_FIRST, WAITING, WaitingTogether, begin_elsewhere, turn
 from tests.support.quick_run import QuickRun, last_quick_run, record_quick_run
-from tests.support.tiers import not_drawn
+from tests.support.tiers import QUICK_EXAMPLES, QUICK_PROFILE, examples, not_drawn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -299,3 +300,15 @@ def test_the_cost_of_the_last_quick_run_is_kept_for_the_benchmark(tmp_path: Path
     for seconds in (700.0, 512.34):
         record_quick_run(6000, seconds, kept)
     assert last_quick_run(kept) == QuickRun(tests=6000, processor_seconds=512.3)
+
+
+@pytest.mark.parametrize(
+    ("profile", "drawn"), [(QUICK_PROFILE, [10, QUICK_EXAMPLES, QUICK_EXAMPLES]), ("whole", [10, 25, 120])]
+)
+def test_no_property_has_more_examples_in_the_quick_tier_than_its_limit(profile: str, drawn: list[int]) -> None:
+    before = settings.get_current_profile_name()
+    settings.load_profile(profile)
+    try:
+        assert [examples(number).max_examples for number in (10, 25, 120)] == drawn
+    finally:
+        settings.load_profile(before)

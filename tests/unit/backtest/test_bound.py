@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backtest.bound import clairvoyant
@@ -18,6 +18,7 @@ from backtest.replay import replay
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 from tests.support.backtest_loads import CAPACITY, HOUR, load_of
+from tests.support.tiers import examples
 
 RESTART = CAPACITY.boot_seconds + CAPACITY.drain_seconds
 
@@ -80,7 +81,7 @@ def cheapest_by_trying_all(load: Load, capacity: Capacity) -> float:
     return total / 3600
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=8), st.sampled_from([60, 120, 200, 600]))
 def test_it_equals_the_cheapest_of_all_choices(values: list[int], step: int) -> None:
     load = load_of([float(v) for v in values], step=step)
@@ -92,7 +93,7 @@ def everybody(load: Load) -> list[Measures]:
     return [replay(load, CAPACITY, s) for s in (*sizers, ClusterAutoscaler(), Karpenter(), FixedFleet(10))]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.floats(0, 9), min_size=3, max_size=12))
 def test_no_policy_without_avoidable_waiting_is_cheaper(values: list[float]) -> None:
     load = load_of(values, step=900)

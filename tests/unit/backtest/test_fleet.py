@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backtest.fleet import Fleet
 from backtest.model import STEP_SECONDS
 from tests.support.backtest_loads import CAPACITY, START, load_of
+from tests.support.tiers import examples
 
 
 def fleet_of(workers: int, wanted: int) -> Fleet:
@@ -126,7 +127,7 @@ def test_nothing_is_counted_in_a_gap() -> None:
     assert (fleet.counts.machine_seconds.total(), fleet.oldest_seconds()) == (0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["want", "launch", "drain", "withdraw"]), st.integers(0, 40)), min_size=1, max_size=40

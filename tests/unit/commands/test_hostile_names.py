@@ -16,6 +16,7 @@ from cdk_app.documents import content
 from node_fleet.adapters.server import PATTERNS, check_parameters
 from node_fleet.domain.model.errors import InvalidInputError
 from tests.support.shipped_scripts import COMMANDS, script
+from tests.support.tiers import examples
 
 pytestmark = pytest.mark.sampled(8)  # with --all, every one
 
@@ -100,7 +101,7 @@ def test_the_patterns_of_adapter_and_documents_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(("document", "name"), TEXT_PARAMETERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=hostile)
 @example(value="a\n")
 @example(value="'; touch canary; '")
@@ -127,7 +128,7 @@ def test_no_hostile_value_is_ever_run(folder: Path, document: str, name: str, va
         assert not (folder / "calls").exists()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(value=hostile | st.text(max_size=300))
 def test_what_a_pattern_accepts_has_no_character_that_a_shell_reads(value: str) -> None:
     for rules in DECLARED.values():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.disruption.budgets import (
@@ -20,6 +20,7 @@ from node_fleet.domain.disruption.budgets import (
 )
 from node_fleet.domain.model.budget import Budget, duration_text
 from node_fleet.domain.model.local_time import WINDOW, DailyWindow, parse_window
+from tests.support.tiers import examples
 
 NOW = 1_790_000_040  # Monday 21 September 2026, 14:14 UTC
 HOUR = 3600
@@ -177,7 +178,7 @@ class TestSchedule:
         budget = Budget(nodes="0", schedule=macro, duration_seconds=60)
         assert is_active(budget, at("UTC", "2027-01-01 00:00") if macro != "@weekly" else at("UTC", "2026-09-27 00:00"))
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         minute=st.sets(st.integers(0, 59), min_size=1, max_size=3),
         hour=st.sets(st.integers(0, 23), min_size=1, max_size=3),
@@ -277,7 +278,7 @@ class TestWindows:
         assert [len(o.jumps) for o in found] == [0, 1, 0]
         assert datetime.fromtimestamp(found[1].jumps[0], ZoneInfo(zone)).date().isoformat() == day
 
-    @settings(max_examples=80)
+    @examples(80)
     @given(
         zone=st.sampled_from([DHAKA, BERLIN, NEW_YORK, LORD_HOWE]),
         spans=st.lists(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.cost.fleet_cost import headroom_month
@@ -23,6 +23,7 @@ from node_fleet.domain.scaling.decision import decide
 from node_fleet.settings import Settings
 from tests.support.decisions import START, TICK, idle, pods, snapshot, worker
 from tests.support.inspected_nodes import inspected_node
+from tests.support.tiers import examples
 
 PODS = {"count": 3, "cpu_milli": 500, "memory_mib": 400}
 IDLE = Memory(since={"idle": Streak(since=START - 1200, last=START - TICK, readings=10)})
@@ -206,7 +207,7 @@ class TestRemoval:
         decision = decide(idle(workers=fleet(*[100] * 6)), IDLE, policy(**chosen), START)
         assert (decision.action, decision.count) == ("scale_down", 3)
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(
         st.lists(st.integers(0, 2000), min_size=2, max_size=7),
         st.one_of(

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.budget import Budget
@@ -22,6 +22,7 @@ from node_fleet.domain.scaling.schedule import parse_schedules
 from node_fleet.settings import Settings
 from node_fleet.settings.presets import PRESETS
 from tests.support.decisions import START, TICK, Fleet, snapshot, worker
+from tests.support.tiers import examples
 
 pytestmark = pytest.mark.sampled(5)  # with --all, every one
 
@@ -150,7 +151,7 @@ def minimum_of(seen: Snapshot, policy: Policy, memory: Memory) -> int:
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_never_above_the_maximum(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_up":
@@ -159,7 +160,7 @@ def test_never_above_the_maximum(seen: Snapshot, memory: Memory, policy: Policy)
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_never_removes_below_the_effective_minimum(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_down":
@@ -168,7 +169,7 @@ def test_never_removes_below_the_effective_minimum(seen: Snapshot, memory: Memor
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_never_removes_on_missing_stale_or_nan_data(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     if decision.action == "scale_down":
@@ -181,7 +182,7 @@ def test_never_removes_on_missing_stale_or_nan_data(seen: Snapshot, memory: Memo
 
 
 @given(snapshots(), memories, policies, st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_no_decision_depends_on_the_order_of_lists_or_dicts(
     seen: Snapshot, memory: Memory, policy: Policy, dice: random.Random
 ) -> None:
@@ -209,7 +210,7 @@ def test_no_decision_depends_on_the_order_of_lists_or_dicts(
     st.sampled_from(["cpu_percent", "memory_percent", "pending", "custom"]),
     st.tuples(st.floats(0, 100), st.floats(0, 100)),
 )
-@settings(max_examples=250, deadline=None)
+@examples(250)
 def test_more_load_never_yields_fewer_workers(
     seen: Snapshot, memory: Memory, policy: Policy, name: str, pair: tuple[float, float]
 ) -> None:
@@ -228,7 +229,7 @@ def test_more_load_never_yields_fewer_workers(
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_every_reason_and_every_check_names_a_setting_that_exists(
     seen: Snapshot, memory: Memory, policy: Policy
 ) -> None:
@@ -240,7 +241,7 @@ def test_every_reason_and_every_check_names_a_setting_that_exists(
 
 
 @given(snapshots(), memories, policies)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_an_action_says_what_it_makes_of_the_worker_count(seen: Snapshot, memory: Memory, policy: Policy) -> None:
     decision = decide(seen, memory, policy, START)
     assert decision.workers_after - decision.workers_before == change(decision)
@@ -255,7 +256,7 @@ loads = st.lists(
 
 @pytest.mark.parametrize("bypass", [False, True])
 @given(load=loads, start_workers=st.integers(2, 10))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_a_day_of_any_load_changes_direction_at_most_once_per_cooldown(
     bypass: bool, load: list[tuple[float, float, int, bool]], start_workers: int
 ) -> None:

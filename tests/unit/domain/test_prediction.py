@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.model.memory import Memory, Streak
@@ -16,6 +16,7 @@ from node_fleet.domain.model.snapshot import HourlyLoad
 from node_fleet.domain.scaling.decision import decide
 from node_fleet.domain.scaling.prediction import forecast
 from tests.support.decisions import TICK, Fleet, idle, pods, snapshot, workers
+from tests.support.tiers import examples
 
 HOUR, DAY = 3600, 86400
 MONDAY = 1_789_948_800  # Monday 21 September 2026, 00:00 UTC
@@ -306,7 +307,7 @@ class TestAverage:
         assert said.percent_on(2) == said.percent_on(9) == 80.0
 
     @given(st.randoms(use_true_random=False))
-    @settings(max_examples=20, deadline=None)
+    @examples(20)
     def test_the_order_of_history_does_not_matter(self, dice: random.Random) -> None:
         mixed = list(history(14))
         dice.shuffle(mixed)

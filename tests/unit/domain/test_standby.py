@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node_fleet.domain.disruption.drift import LaunchFacts, with_standby_workers
@@ -37,6 +37,7 @@ from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.settings import Settings
 from tests.support.decisions import START, pods, snapshot, worker, workers
 from tests.support.inspected_nodes import inspected_node
+from tests.support.tiers import examples
 
 POLICY = Policy(standby_workers=2, min_workers=2)
 ZONES = {"a": "subnet-a", "b": "subnet-b"}
@@ -380,7 +381,7 @@ def test_a_standby_worker_serves_only_what_it_suits(
     assert served([slot(1, **wanted)], [instance(1, **worker_changes)], **options) == ({1: "i-1"} if is_served else {})
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     slots=st.lists(st.sampled_from([{}, {"market": "on-demand"}, {"types": ("t3.medium",)}]), max_size=5),
     standby=st.lists(st.sampled_from([{}, {"zone": "b"}, {"instance_type": "t3.medium"}, {"state": "stopping"}])),

@@ -34,6 +34,7 @@ from node_fleet.domain.scaling.unhealthy import is_status_due
 from node_fleet.payload import from_payload, to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import NOW, A, B, C, FakeServices, inspection_text, instance, worker_line
+from tests.support.tiers import examples
 
 FIGURES = ("cpu_percent", "cpu_max_percent", "memory_percent", "memory_max_percent")
 EMPTY = {"cpu_percent": None, "memory_percent": None, "pending": None}
@@ -214,7 +215,7 @@ def test_the_history_is_rounded_to_one_digit_for_the_payload(
     assert collect().hourly == (replace(hour, cpu_percent=12.3, workers=3.5),)
 
 
-@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], max_examples=60)
+@hypothesis.settings(examples(60), suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @given(
     zone=st.sampled_from(
         ("UTC", "Asia/Dhaka", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe", "America/St_Johns")

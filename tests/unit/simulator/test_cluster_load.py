@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
@@ -11,6 +11,7 @@ from simulator.cluster.load.applications import ApplicationSpec, Autoscale
 from simulator.cluster.load.curves import CurveError, constant, diurnal, flash_sale, linear, series, steps
 from simulator.cluster.load.meters import CPU_MODES, LATENCY_BUCKETS_SECONDS
 from simulator.cluster.model import SimulatedCluster
+from tests.support.tiers import examples
 
 
 def a_cluster(workers: int = 1) -> tuple[VirtualClock, SimulatedCluster]:
@@ -198,7 +199,7 @@ def test_times_of_a_curve_must_grow() -> None:
         steps([(5, 1), (5, 2)])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.floats(0, 400), min_size=2, max_size=8), st.integers(1, 3))
 def test_served_and_unserved_add_up_to_what_was_offered(rates: list[float], workers: int) -> None:
     clock, cluster = a_cluster(workers)

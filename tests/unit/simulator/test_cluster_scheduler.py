@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.clock import VirtualClock
@@ -11,6 +11,7 @@ from simulator.cluster.model import SimulatedCluster
 from simulator.cluster.objects import is_unschedulable
 from simulator.cluster.state import ClusterSettings
 from simulator.cluster.workloads import pod_object
+from tests.support.tiers import examples
 
 
 def a_cluster(workers: int = 2, **cluster_settings: object) -> tuple[VirtualClock, SimulatedCluster]:
@@ -118,7 +119,7 @@ def pods(draw: st.DrawFn) -> list[tuple[str, int, int, bool]]:
     return [(f"pod-{number}", *size) for number, size in enumerate(draw(st.lists(sizes, max_size=25)))]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pods(), st.integers(1, 4), st.integers(0, 3))
 def test_no_node_is_over_committed_and_only_what_fits_nowhere_waits(
     wanted: list[tuple[str, int, int, bool]], workers: int, cordoned: int
