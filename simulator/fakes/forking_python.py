@@ -2,17 +2,18 @@
 
 `forking_python()` starts it. The shim `python3` of a script connects to it, sends its process id, and waits for the
 exit status. The fork takes over the shim's streams, environment, directory and arguments, runs the program and ends; it
-ends too when the shim is killed. It needs /proc. As a program this file imports the standard library only.
+ends too when the shim is killed. A program is compiled once: its first fork leaves the code and the regular expressions
+to the process. It needs /proc. As a program this file imports the standard library only.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
 import collections
 import ctypes.util
 import datetime
 import decimal
-import encodings.idna
 import functools
 import gc
 import hashlib
@@ -37,7 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-LOADED = (collections, ctypes.util, datetime, decimal, encodings.idna, functools, ipaddress, json, re, subprocess, zlib)
+LOADED = (base64, collections, ctypes.util, datetime, decimal, functools, ipaddress, json, re, subprocess, zlib)
 """What the scripts import."""
 SHIM = """#!{bash}
 exec 3<>"/dev/tcp/127.0.0.1/$NODE_FLEET_PYTHON_PORT" 4<&0 5>&1 6>&2
@@ -97,9 +98,10 @@ class _Program:
 class _Server:
     """Forks, and reports how each fork ended."""
 
-    def __init__(self, lifeline: int, compiled: Path) -> None:
+    def __init__(self, lifeline: int, folder: Path) -> None:
         self._lifeline = lifeline
-        self._compiled = compiled
+        self._folder = folder
+        self._codes: dict[bytes, types.CodeType] = {}
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, _Program] = {}
@@ -107,6 +109,7 @@ class _Server:
     def serve(self) -> None:
         """Until the owner has ended."""
         gc.freeze()  # a collection in a fork would copy every page
+        os.environ.clear()  # each fork has that of its shim
         print(self._listener.getsockname()[1], flush=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         self._selector.register(self._lifeline, selectors.EVENT_READ)
@@ -141,7 +144,7 @@ class _Server:
             return
         pid = os.fork()
         if not pid:
-            _become(shim, variables, self._compiled)
+            _become(shim, variables, self._codes, self._folder)
         handle = os.pidfd_open(pid)
         self._running[handle] = _Program(pid, connection, os.fsdecode(variables.get(b"NODE_FLEET_SHELL_CALLS", b"")))
         self._selector.register(handle, selectors.EVENT_READ)
@@ -159,6 +162,19 @@ class _Server:
         os.close(handle)
         self._selector.unregister(program.connection)
         program.connection.close()
+        self._keep_compiled()
+
+    def _keep_compiled(self) -> None:
+        """What ended forks have compiled, for later ones."""
+        for file in self._folder.iterdir():
+            if file.suffix != ".compiled":
+                continue
+            digest, code, patterns = marshal.loads(file.read_bytes())
+            file.unlink()
+            self._codes[digest] = code
+            for pattern, flags in patterns:
+                re.compile(pattern, flags)
+            gc.freeze()
 
     def _lost(self, connection: Any) -> None:
         """The shim was killed."""
@@ -177,7 +193,7 @@ def _variables(shim: int) -> dict[bytes, bytes]:
     return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
-def _become(shim: int, variables: dict[bytes, bytes], compiled: Path) -> NoReturn:
+def _become(shim: int, variables: dict[bytes, bytes], codes: dict[bytes, types.CodeType], folder: Path) -> NoReturn:
     """Run the program of the shim in its place; never returns."""
     code = 1
     try:
@@ -189,9 +205,8 @@ def _become(shim: int, variables: dict[bytes, bytes], compiled: Path) -> NoRetur
             os.close(stream)
         os.chdir(f"/proc/{shim}/cwd")
         words = [os.fsdecode(word) for word in Path(f"/proc/{shim}/cmdline").read_bytes().split(b"\0")[2:-1]]
-        os.environb.clear()
         os.environb.update(variables)
-        code = _run(words, compiled)
+        code = _run(words, codes, folder)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -201,7 +216,7 @@ def _become(shim: int, variables: dict[bytes, bytes], compiled: Path) -> NoRetur
         os._exit(code)
 
 
-def _run(words: list[str], compiled: Path) -> int:
+def _run(words: list[str], codes: dict[bytes, types.CodeType], folder: Path) -> int:
     """The exit status."""
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), "utf-8", "surrogateescape")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), "utf-8", "surrogateescape")
@@ -217,14 +232,20 @@ def _run(words: list[str], compiled: Path) -> int:
     else:
         text, name, sys.argv = Path(words[0]).read_bytes(), words[0], words
     try:
-        exec(_code(text, name, compiled), main.__dict__)
+        if known := codes.get(_digest(text, name)):
+            exec(known, main.__dict__)
+        else:
+            _run_first(text, name, main, folder)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return (end.code or 0) & 0xFF
         print(end.code, file=sys.stderr)
         return 1
     except BaseException as error:
-        traceback.print_exception(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        traceback.print_exception(error.with_traceback(trace))
         return 1
     return 0
 
@@ -238,7 +259,8 @@ def _run_command(run: Any, words: Any, **options: Any) -> Any:
     usual = options.keys() <= {"stdout", "stderr", "check"} and streams
     if words[0] != "kubectl" or not usual or shutil.which("kubectl") != shim:
         return run(words, **options)
-    with socket.create_connection(("127.0.0.1", int(os.environ["NODE_FLEET_SHELL_PORT"]))) as connection:
+    with socket.socket() as connection:
+        connection.connect(("127.0.0.1", int(os.environ["NODE_FLEET_SHELL_PORT"])))
         connection.sendall(f"{json.dumps(words)}\n".encode())
         with connection.makefile() as stream:
             code, *texts = json.loads(stream.readline())
@@ -254,17 +276,26 @@ def _run_command(run: Any, words: Any, **options: Any) -> Any:
     return done
 
 
-def _code(text: bytes, name: str, compiled: Path) -> types.CodeType:
-    """The compiled program, from an earlier run of the same text if there was one."""
-    kept = compiled / hashlib.sha256(name.encode() + b"\0" + text).hexdigest()
-    with suppress(OSError):
-        found: types.CodeType = marshal.loads(kept.read_bytes())
-        return found
-    code = compile(text, name, "exec")
-    building = kept.with_suffix(f".{os.getpid()}")
-    building.write_bytes(marshal.dumps(code))
-    building.rename(kept)
-    return code
+def _digest(text: bytes, name: str) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + text).digest()
+
+
+def _run_first(text: bytes, name: str, main: types.ModuleType, folder: Path) -> None:
+    """Compile the program, run it, and leave the code and the regular expressions in the folder."""
+    code, patterns, compile_pattern = compile(text, name, "exec"), [], re.compile
+
+    def noted(pattern: Any, flags: Any = 0) -> Any:
+        if isinstance(pattern, (str, bytes)):
+            patterns.append((pattern, int(flags)))
+        return compile_pattern(pattern, flags)
+
+    re.compile = noted
+    try:
+        exec(code, main.__dict__)
+    finally:
+        building = folder / str(os.getpid())
+        building.write_bytes(marshal.dumps((_digest(text, name), code, patterns)))
+        building.rename(building.with_suffix(".compiled"))
 
 
 if __name__ == "__main__":

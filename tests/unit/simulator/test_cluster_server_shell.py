@@ -183,9 +183,22 @@ def test_the_programs_that_run_in_every_tick_start_no_process_for_kubectl(laid: 
 )
 def test_a_python_program_ends_with_its_status(laid: Laid, program: str, code: int, error: str) -> None:
     _, _, shell = laid
-    for _ in range(2):  # the second time it is compiled
-        done = shell.run(f'python3 -c "{program}"; echo $?')
-        assert (done.stdout, done.stderr.endswith(error)) == (f"{code}\n", True)
+    first, second = (shell.run(f'python3 -c "{program}"; echo $?') for _ in range(2))
+    assert (first.stdout, first.stderr.endswith(error)) == (f"{code}\n", True)
+    assert (second.stdout, second.stderr) == (first.stdout, first.stderr)
+    assert "forking_python" not in first.stderr
+
+
+def test_a_program_and_its_patterns_are_compiled_once(laid: Laid) -> None:
+    _, _, shell = laid
+    program = """
+import re, sys
+print((str, "a+[bc]", re.ASCII.value) in re._cache)
+re.compile("a+[bc]", re.ASCII)
+sys.exit(3)
+"""
+    ended = [shell.run(f"python3 - <<'END'{program}END\n") for _ in range(2)]
+    assert [(one.stdout, one.exit_code) for one in ended] == [("False\n", 3), ("True\n", 3)]
 
 
 def test_a_python_program_has_ended_when_its_script_was_stopped(laid: Laid) -> None:
