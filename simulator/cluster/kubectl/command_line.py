@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 from pathlib import Path
 from typing import Any, NoReturn
+
+LINES_KEPT = 256
 
 
 class UsageError(Exception):
@@ -22,7 +23,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_command_line(argv: list[str]) -> argparse.Namespace:
-    """The flags of one command line by name, with its verb."""
+    """The flags of one command line by name, with its verb. Equal lines, which scripts send often, share one answer."""
+    return _parsed(tuple(argv))
+
+
+@functools.lru_cache(maxsize=LINES_KEPT)
+def _parsed(argv: tuple[str, ...]) -> argparse.Namespace:
     return _parser().parse_args(argv)
 
 
@@ -57,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     patch.add_argument("name")
     patch.add_argument("-n", "--namespace", default="default")
     patch.add_argument("--type", choices=("merge",), required=True)
-    patch.add_argument("-p", "--patch", type=json.loads, required=True)
+    patch.add_argument("-p", "--patch", required=True)
 
     rollout = verbs.add_parser("rollout")
     rollout.add_argument("step", choices=("restart", "status"))

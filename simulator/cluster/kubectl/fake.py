@@ -127,8 +127,12 @@ class FakeKubectl:
     def _patch(self, line: argparse.Namespace, output: _Output) -> int:
         entry = _resource_named(line.resource)
         namespace = line.namespace if entry.namespaced else ""
+        try:
+            change = json.loads(line.patch)
+        except ValueError:
+            raise UsageError(f"error: this patch is not JSON: {line.patch}") from None
         before = self._api().get(entry.name, namespace, line.name)
-        after = self._api().patch(entry.name, namespace, line.name, line.patch)
+        after = self._api().patch(entry.name, namespace, line.name, change)
         unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
         output.out.append(f"{_kind_of(entry)}/{line.name} patched{' (no change)' if unchanged else ''}\n")
         return 0

@@ -201,6 +201,12 @@ sys.exit(3)
     assert [(one.stdout, one.exit_code) for one in ended] == [("False\n", 3), ("True\n", 3)]
 
 
+def test_a_patch_that_is_no_json_is_refused(laid: Laid) -> None:
+    _, _, shell = laid
+    done = shell.run("kubectl patch node i-w0 --type merge -p '{'")
+    assert (done.exit_code, done.stderr) == (1, "error: this patch is not JSON: {\n")
+
+
 def test_a_python_program_has_ended_when_its_script_was_stopped(laid: Laid) -> None:
     _, _, shell = laid
     program = """
