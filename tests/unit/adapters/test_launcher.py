@@ -364,6 +364,13 @@ def test_a_request_whose_instances_are_all_known_is_not_sent_again(fleet: Bench)
     assert [slot.outcome for slot in found.slots] == ["launched", "launched"]
 
 
+def test_a_slot_whose_zone_a_deployment_removed_is_launched_in_another_zone(fleet: Bench) -> None:
+    operation = fleet.operation(launch(fleet))
+    slot = replace(operation.slots[0], outcome="planned", instance_id="", zone="removed", subnet_id="gone", attempt=1)
+    (found,) = launcher(fleet).launch(operation.with_slot(slot)).slots
+    assert (found.outcome, found.zone in ZONES, found.subnet_id) == ("launched", True, fleet.settings.zones[found.zone])
+
+
 def test_capacity_is_reserved_for_planned_slots_alone(fleet: Bench) -> None:
     operation = fleet.operation(launch(fleet, 3))
     slots = tuple(

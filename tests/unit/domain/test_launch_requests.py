@@ -147,6 +147,13 @@ def test_a_slot_that_moves_joins_the_request_of_its_new_zone() -> None:
     assert [(s.zone, s.subnet_id) for s in moved.slots] == [("b", "subnet-b")] * 2
 
 
+def test_a_slot_whose_zone_a_deployment_removed_has_pools_only_in_the_configured_zones() -> None:
+    setup = placement(zones={"b": "subnet-b"})
+    only = slot(zone="a", outcome="planned")
+    assert open_pools(only, setup, ("a",), frozenset()) == ()
+    assert {pool.zone for pool in open_pools(only, setup, ("a", "b"), frozenset())} == {"b"}
+
+
 def test_instances_are_recorded_in_the_order_of_slots_with_their_own_type() -> None:
     asked = replace(planned("a", "a", "a"), request=request(1, 2, 3, types=TYPES))
     found = record_answer(asked, {"i-b": "t3a.small", "i-a": "t3.small"}, NOW)

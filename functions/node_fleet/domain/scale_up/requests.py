@@ -52,12 +52,12 @@ def open_pools(
 ) -> tuple[Pool, ...]:
     """The pools of these zones that may serve the slot and are not closed, best first; its own zone comes first.
 
-    None takes more of the limits in money and vCPUs than is reserved for the slot.
+    A zone that a deployment has removed has none. None takes more of the limits than is reserved for the slot.
     """
     order = pools_in_order(
         slot.market,
         placement,
-        sorted(zones, key=lambda zone: zone != slot.zone),
+        sorted((zone for zone in zones if zone in placement.zones), key=lambda zone: zone != slot.zone),
         avoid=slot.avoid,
         types=slot.types,
         smaller_types=slot.smaller_types,
