@@ -117,6 +117,8 @@ def _sample(event: Event, zone: ZoneInfo) -> FleetSample | None:
         cpu_percent=snapshot.cpu_percent,
         memory_percent=snapshot.memory_percent,
         requested_workers=requests / 100 * len(snapshot.usable) if requests else None,  # 0: the cluster reports none
+        leaving=tuple(_sampled(worker) for worker in snapshot.workers if worker.under_notice),
+        standby=len(snapshot.standby),
     )
 
 

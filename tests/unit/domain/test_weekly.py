@@ -77,6 +77,20 @@ def test_the_week_is_the_sum_of_every_workers_hours_at_its_price() -> None:
     assert found.known_hours == pytest.approx(168)
 
 
+def test_workers_under_notice_and_the_volumes_of_standby_workers_are_on_the_bill_and_not_in_the_size() -> None:
+    plain = week(spot=False, cpu=20, night_cpu=20)
+    (leaving,) = crew(1)
+    more = [dataclasses.replace(one, leaving=(leaving,), standby=3) for one in plain]
+    usual, found = summarise(plain, FACTS), summarise(more, FACTS)
+    assert found.spent.usd - usual.spent.usd == pytest.approx(168 * (CHEAP + 3 * 20 * 0.096 / 730))
+    assert (found.worker_hours - usual.worker_hours, found.spot_hours) == (pytest.approx(168), pytest.approx(168))
+    assert (found.idle_hours, found.fixed) == (usual.idle_hours, usual.fixed)
+
+
+def test_without_a_standby_worker_an_unknown_price_of_its_volume_is_not_missing() -> None:
+    assert summarise([], facts(tariff=Tariff(prices=PriceList.shipped("mars-1")))).spent.is_complete
+
+
 def test_spot_by_day_and_night_saves_against_five_fixed_workers() -> None:
     found = summarise(week(cpu=20, night_cpu=20), FACTS)
     assert found.saved_percent == pytest.approx(100 * (1 - 0.7 * CHEAP / DEAR))

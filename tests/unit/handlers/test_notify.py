@@ -91,8 +91,10 @@ def test_a_scale_down_costs_less_by_removed_workers_and_not_by_reinstated_ones()
     assert cost_after(payload(snapshot=snapshot(workers=2), operation=operation)) == Cost(usd=pytest.approx(ON_DEMAND))
 
 
-def test_workers_under_notice_are_not_counted() -> None:
-    assert cost_after(payload(snapshot=snapshot({"under_notice": True}))) == Cost(usd=pytest.approx(ON_DEMAND))
+def test_workers_under_notice_are_in_the_cost_until_they_end_and_not_in_the_size() -> None:
+    event, both = payload(snapshot=snapshot({"under_notice": True})), Cost(usd=pytest.approx(2 * ON_DEMAND))
+    assert cost_before(event) == FleetBefore(workers=1, hourly_cost=both)
+    assert cost_after(event) == both
 
 
 @pytest.mark.parametrize("kind", ["x9.huge", ""])

@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from handlers import weekly_report
 from node_fleet.adapters.records import Event
 from node_fleet.domain.model.errors import Ec2Error
-from node_fleet.domain.model.snapshot import Snapshot
+from node_fleet.domain.model.snapshot import Snapshot, StandbyWorker
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 from tests.support.handlers.fakes import FakeServices, worker
@@ -65,6 +66,20 @@ def test_a_sample_has_the_workers_that_the_requests_fill(requested: int | None, 
     found = weekly_report._sample(event, ZoneInfo("UTC"))
     assert found is not None
     assert (found.memory_percent, found.requested_workers) == (6.0, pytest.approx(expected))
+
+
+def test_workers_under_notice_and_standby_workers_of_a_snapshot_are_billed_beside_the_fleet(
+    services: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = StandbyWorker(instance_id="i-9", zone="a", instance_type="t3.small", launched_at=1)
+    crew = (worker("i-1", launched_at=0), worker("i-2", launched_at=0, under_notice=True))
+    snapshot = Snapshot(at=NOW, source="live", workers=crew, standby=(stopped,))
+    summarise = mock.Mock(wraps=weekly_report.summarise)
+    monkeypatch.setattr(weekly_report, "summarise", summarise)
+    report(services, Event(kind="decision", at=NOW - 900, key="a", data={"snapshot": to_payload(snapshot)}))
+    ((sample,), _) = summarise.call_args.args
+    assert [one.instance_id for one in sample.workers] == ["i-1"]
+    assert ([one.instance_id for one in sample.leaving], sample.standby) == (["i-2"], 1)
 
 
 def test_ends_failures_and_interruptions_are_counted(services: FakeServices) -> None:

@@ -1,4 +1,7 @@
-"""The cost and size of the fleet before a run's first round and after its last. Unknown stays unknown, never 0."""
+"""The cost and size of the fleet before a run's first round and after its last. Unknown stays unknown, never 0.
+
+Workers under interruption notice are on the bill, and not in the size.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def fleet_before(snapshot: Snapshot | None, operation: Operation | None, tariff:
     if snapshot is None:
         return None
     workers = operation.workers_before if operation else len(snapshot.counted)
-    running = fleet_hour(tariff, snapshot.counted, snapshot.cpu_percent)
+    running = fleet_hour(tariff, snapshot.workers, snapshot.cpu_percent)
     cost = Cost.total((running, standby_hour(tariff, len(snapshot.standby))))
     return FleetBefore(workers=workers, hourly_cost=cost)
 
@@ -39,7 +42,7 @@ def hourly_cost_after(snapshot: Snapshot | None, operation: Operation | None, ta
     """
     if snapshot is None:
         return None
-    workers: dict[str, Priced] = {worker.instance_id: worker for worker in snapshot.counted}
+    workers: dict[str, Priced] = {worker.instance_id: worker for worker in snapshot.workers}
     standby = {worker.instance_id for worker in snapshot.standby}
     if operation is not None:
         standby -= {slot.instance_id for slot in operation.slots if slot.outcome in ADDED}
@@ -48,7 +51,7 @@ def hourly_cost_after(snapshot: Snapshot | None, operation: Operation | None, ta
         for target in operation.targets:
             if target.phase in REMOVED:
                 workers.pop(target.instance_id, None)
-    before, after = fleet_vcpus(snapshot.counted), fleet_vcpus(workers.values())
+    before, after = fleet_vcpus(snapshot.workers), fleet_vcpus(workers.values())
     cpu = snapshot.cpu_percent
     spread = min(100.0, cpu * before / after) if cpu is not None and after else cpu
     return Cost.total((fleet_hour(tariff, workers.values(), spread), standby_hour(tariff, len(standby))))

@@ -26,6 +26,7 @@ class FleetSample:
     """The fleet in the snapshot of one run. cpu_percent, memory_percent: its mean; hour: of the day, local.
 
     requested_workers: so many of its workers the requests of the pods fill; None when some requests are unknown.
+    leaving: the workers under interruption notice; standby: the number of stopped ones. Both are on the bill alone.
     """
 
     at: int
@@ -34,6 +35,13 @@ class FleetSample:
     cpu_percent: float | None
     memory_percent: float | None = None
     requested_workers: float | None = None
+    leaving: tuple[SampledWorker, ...] = ()
+    standby: int = 0
+
+    @property
+    def billed(self) -> tuple[SampledWorker, ...]:
+        """Every worker that runs."""
+        return self.workers + self.leaving
 
 
 @value_class

@@ -59,15 +59,15 @@ def summarise(samples: Sequence[FleetSample], inputs: ReportInputs) -> WeeklyRep
     machines, credits = _machines(spans, inputs), _credits(spans, inputs)
     return WeeklyReport(
         known_hours=known,
-        worker_hours=sum(len(sample.workers) * hours for sample, hours in spans),
-        spot_hours=sum(sum(one.market == "spot" for one in sample.workers) * hours for sample, hours in spans),
+        worker_hours=sum(len(sample.billed) * hours for sample, hours in spans),
+        spot_hours=sum(sum(one.market == "spot" for one in sample.billed) * hours for sample, hours in spans),
         idle_hours=idle_hours(spans, inputs),
         unmeasured_hours=_unmeasured_hours(spans),
         spent=Cost.total((machines, credits)),
         instances_usd=sum(
             (inputs.tariff.instance_usd(one.instance_type, one.market) or 0.0) * hours
             for sample, hours in spans
-            for one in sample.workers
+            for one in sample.billed
         ),
         credits_usd=credits.usd,
         fixed=_fixed(spans, known, inputs),
@@ -116,13 +116,15 @@ def headline(week: WeeklyReport, inputs: ReportInputs, money: Currency) -> str:
 
 
 def _machines(spans: Spans, inputs: ReportInputs) -> Cost:
-    """The workers' instances, volumes and addresses."""
+    """The workers' instances, volumes and addresses, and the volumes of stopped standby workers."""
     hours: dict[tuple[str, str], float] = {}
     for sample, span in spans:
-        for one in sample.workers:
+        for one in sample.billed:
             kind = (one.instance_type, one.market)
             hours[kind] = hours.get(kind, 0.0) + span
-    return Cost.total(Cost.of(inputs.tariff.lines(*kind, 0.0), span) for kind, span in hours.items())
+    running = (Cost.of(inputs.tariff.lines(*kind, 0.0), span) for kind, span in hours.items())
+    standby = sum(sample.standby * span for sample, span in spans)
+    return Cost.total((*running, Cost.of(inputs.tariff.stopped_lines() if standby else (), standby)))
 
 
 def _credits(spans: Spans, inputs: ReportInputs) -> Cost:
@@ -132,7 +134,7 @@ def _credits(spans: Spans, inputs: ReportInputs) -> Cost:
     missing: dict[str, None] = {}
     mean = mean_cpu(spans)
     for sample, span in spans:
-        for one in sample.workers:
+        for one in sample.billed:
             rate = inputs.tariff.credit_usd_per_vcpu_hour(one.instance_type)
             cpu = next((cpu for cpu in (one.cpu_percent, sample.cpu_percent, mean) if cpu is not None), None)
             if rate is None:
@@ -166,7 +168,7 @@ def _fixed(spans: Spans, known: float, inputs: ReportInputs) -> Cost:
 
 def _unmeasured_hours(spans: Spans) -> float:
     """Worker hours of samples in which the CPU of the fleet was not measured."""
-    return sum(len(sample.workers) * span for sample, span in spans if sample.cpu_percent is None)
+    return sum(len(sample.billed) * span for sample, span in spans if sample.cpu_percent is None)
 
 
 def _share(part: float, whole: float) -> str:
