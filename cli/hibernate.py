@@ -10,10 +10,10 @@ import typer
 from cli.operate import MAYBE_DONE
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
 from cli.target import JsonOption, Opening, Target, on_cluster, seconds_of
-from cli.times import clock, span
+from cli.times import clock
 from node_fleet.domain.model.fleet_state import FleetState, times_of
 from node_fleet.domain.model.hibernation import LEAST_OFF_SECONDS, Order, Times
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.payload import to_payload
 from node_fleet.settings import Settings
 

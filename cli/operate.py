@@ -15,11 +15,12 @@ from cli import cluster_completion
 from cli.history import short
 from cli.output import CommandError, ExitCode, WrongUseError, leaving, print_json, say
 from cli.target import JsonOption, LocalTarget, Opening, Target, on_cluster, seconds_of
-from cli.times import ago, clock, span
+from cli.times import ago, clock
 from node_fleet.domain.model.fleet_state import FleetState, Pause, Protection, times_of
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import TERMINATION_BEGUN
 from node_fleet.domain.model.run import Run
+from node_fleet.domain.model.text import span
 from node_fleet.domain.scaling.memory_update import reset_breaker
 from node_fleet.domain.scaling.roll_out_stop import resumed
 from node_fleet.payload import to_payload

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cli.cluster_status import ClusterStatus, outdated_words, worker_versions
 from cli.history import decision_of
-from cli.times import ago, clock, span
+from cli.times import ago, clock
 from node_fleet.domain.cost.prices import DATED, HOURS_PER_MONTH
 from node_fleet.domain.cost.tariff import saved_usd_per_hour
 from node_fleet.domain.disruption.budgets import allowed
@@ -17,7 +17,7 @@ from node_fleet.domain.model.fleet_state import FleetState, times_of
 from node_fleet.domain.model.hibernation import midnight_warning
 from node_fleet.domain.model.spot_pools import noisy_pools
 from node_fleet.domain.model.standby import READY
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.model.timed_minimum import TimedMinimum, not_ended
 from node_fleet.domain.scale_up.launch import fleet_weight
 from node_fleet.domain.scaling.check import Check

@@ -31,10 +31,10 @@ from cli.history import short
 from cli.output import CommandError, console, working
 from cli.status_rows import status_rows
 from cli.target import Opening, Target, on_cluster
-from cli.times import ago, clock, span
+from cli.times import ago, clock
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.snapshot import Instance, Phase, PodShape, Snapshot, Worker
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.payload import from_payload
 

@@ -15,7 +15,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.output import CommandError, ExitCode, facts, leaving, note, print_json, say, working
 from cli.target import JsonOption, Opening, Target, on_cluster
-from cli.times import span
 from cli.upgrade_plan import (
     COMMAND_SECONDS,
     DOCUMENT,
@@ -28,7 +27,7 @@ from cli.upgrade_plan import (
 )
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.fleet_state import Pause
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.scale_down.drain import CommandResult
 
 RUN_SECONDS = 300

@@ -10,10 +10,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cli.output import CommandError
 from cli.target import Target
-from cli.times import span
 from node_fleet.domain.model.errors import NodeFleetError
 from node_fleet.domain.model.k3s_version import OLDEST_MINORS, lowest_version, upgrade_problems
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.drain import CommandResult
 from node_fleet.settings import Settings

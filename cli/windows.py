@@ -16,12 +16,11 @@ from cli.configured import cluster_named
 from cli.output import print_json, say, table
 from cli.target import JsonOption, on_cluster
 from cli.target import Opening as TargetOpening
-from cli.times import span
 from node_fleet.domain.disruption.budgets import HORIZON_DAYS, Opening, next_openings
 from node_fleet.domain.model.budget import REASONS, Reason
 from node_fleet.domain.model.local_time import zone
 from node_fleet.domain.model.policy import Policy
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.model.value_class import value_class
 
 SHOWN = 5

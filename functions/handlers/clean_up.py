@@ -56,8 +56,9 @@ def _close_execution(services: Services, event: dict[str, Any], dead: str, notic
     """Close the operation of the dead execution and free its lock; another execution's lock stays."""
     run = services.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
-        still_open = _still_open(services.state.load().operation)
-        return _answer(dead, "nothing to do: the lock is not that execution's", still_open, *notices)
+        other = "the lock is not that execution's"
+        held = other if notices else f"nothing to do: {other}"
+        return _answer(dead, *notices, held, _still_open(services.state.load().operation))
     operation = services.state.renew(run, even_paused=True).operation
     done = _close(services, run, operation) if operation and may_close(operation, dead) else _still_open(operation)
     services.state.release(run)

@@ -35,9 +35,9 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         alerts += lost_volumes_alert(target.instance_id, volumes)
     except (ServerUnreachableError, ServerNotFoundError) as error:
         detail = f"drained and {done}, its node is still to be deleted"
-        text = f"node {target.node_name} of {target.instance_id} remains in the cluster; a later removal deletes it,"
-        text += " or delete it by hand on the server: sudo /usr/local/bin/k3s kubectl delete node"
-        text += f" {target.node_name}: {error}"
+        text = f"node {target.node_name} of {target.instance_id} remains in the cluster: {error}. One of the next runs"
+        text += " deletes it. What you can do, on the server: sudo /usr/local/bin/k3s kubectl delete node"
+        text += f" {target.node_name}"
         alerts.append(Alert(kind=f"not_forgotten:{target.instance_id}", text=text))
     operation = moved(operation, "forgotten", now, detail=detail)
     services.state.save_operation(run, operation)

@@ -13,6 +13,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Run
 from node_fleet.domain.model.snapshot import Instance, NewWorker, Snapshot
 from node_fleet.domain.model.standby import STANDBY
+from node_fleet.domain.model.text import span
 from node_fleet.domain.notify.message import Outcome
 from node_fleet.domain.scale_up.launch import (
     dry_run_sentence,
@@ -160,8 +161,8 @@ def _plan(
         seconds = min((pool.until for pool in back_offs if pool.until > now), default=now) - now
         raise NoCapacityError(
             f"no worker was launched: EC2 recently refused every pool of {', '.join(placement.instance_types)}; "
-            f"node-fleet asks the first of them again in {seconds} s. What you can do: fix what the refusals name, or "
-            "add instance types or zones"
+            f"node-fleet asks the first of them again in {span(seconds)}. What you can do: add instance types or "
+            "zones, or fix what EC2 refused: the last scale-ups in `node-fleet history` name it"
         )
     return slots
 

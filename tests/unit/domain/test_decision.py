@@ -202,7 +202,7 @@ class TestBackOff:
             decision = decide(seen, memory, POLICY, START)
             assert (decision.action, decision.blocked_by) == ("none", ("circuit_breaker",))
             assert (
-                "circuit breaker open: 3 scale-ups in a row without a join, next launch in 500 s" in decision.sentence
+                "circuit breaker open: 3 scale-ups in a row without a join, next launch in 8 min" in decision.sentence
             )
             assert [a.kind for a in decision.alerts] == ["circuit_breaker"]
 

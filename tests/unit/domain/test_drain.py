@@ -185,8 +185,8 @@ def test_the_sentences_of_a_drain_that_did_not_end() -> None:
     assert undone_sentence(TARGET, "uncordoned", "") == f"node {NODE} is uncordoned: the drain did not end"
     assert undone_sentence(TARGET, "odd", "paused") == f"node {NODE} is unchanged: paused"
     failed = drain_failed_alert(TARGET, "drain_failed", "why", 600)
-    assert failed.kind == f"drain_failed:{NODE}" and "no run drains it again for 600 s: why" in failed.text
-    assert "removes no worker for 60 min;" in removals_paused_alert("why", 3659).text
+    assert failed.kind == f"drain_failed:{NODE}" and "no run drains it again for 10 min: why" in failed.text
+    assert "removes no worker for 16 h;" in removals_paused_alert("why", 57_600).text
 
 
 def look(**changed: object) -> NodeCheck:

@@ -335,7 +335,9 @@ class TestAReturnThatFails:
 
     def test_the_sentence_names_the_worker_the_reason_and_the_next_try(self) -> None:
         begun = operation(replaces="i-1")
-        assert no_return_sentence(begun, self.NO_CAPACITY, 600) == "i-1 stays On-Demand: EC2 refused; next try in 600 s"
+        assert (
+            no_return_sentence(begun, self.NO_CAPACITY, 600) == "i-1 stays On-Demand: EC2 refused; next try in 10 min"
+        )
         full = operation(slot(outcome="failed", detail="the fleet is at its maximum size"), replaces="i-1")
         assert "its maximum size" in no_return_sentence(full, None, 600)
         assert no_return_sentence(None, None, 600).startswith(

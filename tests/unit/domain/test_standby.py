@@ -467,7 +467,7 @@ def test_a_refused_refill_delays_no_launch_that_the_load_needs(
     memory = Memory(back_offs=(BackOff(key="standby", failures=1, until=700),))
     alert = refused_refill(failure, memory, key, 100)
     assert (alert.text if alert else "") == (
-        "no standby worker was launched, next try in 600 s: EC2 said no" if is_alert else ""
+        "no standby worker was launched, next try in 10 min: EC2 said no" if is_alert else ""
     )
 
 

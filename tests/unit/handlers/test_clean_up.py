@@ -264,8 +264,9 @@ def test_the_notices_of_a_dead_execution_are_settled(fleet: Bench) -> None:
     fleet.noticed(fleet.running(), claimed_by=DEAD)
     fleet.server.says("UncordonNode", "result: not-cordoned x")
     fleet.clock.advance(120)
-    cleaned()
+    text = cleaned()
     assert not fleet.state().notices
+    assert text.endswith("; the lock is not that execution's") and "nothing to do" not in text
 
 
 def test_a_notice_to_which_the_response_has_not_begun_is_lifted_without_touching_its_worker(fleet: Bench) -> None:

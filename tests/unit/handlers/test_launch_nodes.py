@@ -176,7 +176,7 @@ def test_every_pool_without_capacity_is_recorded_and_not_asked_while_in_back_off
     memory = Memory(dry_pools=(ended, *operation.dry_pools))
     fleet.tools.state.close_operation(run, memory)
     fleet.cloud.recorder.forget()
-    with pytest.raises(NoCapacityError, match="asks the first of them again in 600 s"):
+    with pytest.raises(NoCapacityError, match="asks the first of them again in 10 min"):
         handler({**fleet.event(run, 1), "memory": to_payload(memory)}, None)
     assert fleet.cloud.recorder.of("CreateFleet") == []
 

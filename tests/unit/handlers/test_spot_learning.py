@@ -129,7 +129,7 @@ def test_without_a_quiet_pool_the_worker_stays_and_nothing_has_failed(fleet: Ben
     event = returning(fleet, old, noisy(ZONES[1], at=int(fleet.clock.now())))
     answer = fail_scale_up(launch_nodes(event, None), None)
     assert "failure" not in answer and answer["outcome"]["kind"] == "none"
-    assert answer["outcome"]["text"].endswith("no quiet Spot pool of its zone is left; next try in 600 s")
+    assert answer["outcome"]["text"].endswith("no quiet Spot pool of its zone is left; next try in 10 min")
     assert [b.key for b in fleet.state().memory.back_offs] == ["spot"]
     assert fleet.state().operation is None and len(fleet.ids()) == 1
 

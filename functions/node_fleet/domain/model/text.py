@@ -1,4 +1,4 @@
-"""How sentences name a number of things."""
+"""How sentences name a number of things, a moment and a span of time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ def escape_hidden(json_text: str) -> str:
 def utc(epoch: int) -> str:
     """For example: 2026-11-27 18:00:05 UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(epoch))
+
+
+def span(seconds: float) -> str:
+    """For example: 45 s, 12 min, 3 h, 2 d."""
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
 
 
 def count_of(count: int, noun: str) -> str:

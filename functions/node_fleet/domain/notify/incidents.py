@@ -514,9 +514,10 @@ ERRORS = (
     _row(
         "InvalidInputError",
         "warning",
-        "The input or the payload is malformed.",
-        "none: the execution has ended",
-        "fix the caller that starts the execution",
+        "The input, the payload or a stored value, such as the open operation, is malformed.",
+        "none for an input, whose execution has ended; with a stored value every run ends the same way",
+        "fix the caller that starts the execution. When the message names a stored value, remove its attribute from "
+        'the state item: see the section "The manual unlock" of docs/operations.md',
         end="none",
     ),
     _row(

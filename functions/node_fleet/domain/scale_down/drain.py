@@ -17,7 +17,7 @@ from node_fleet.domain.model.hibernation import Times
 from node_fleet.domain.model.memory import Memory
 from node_fleet.domain.model.operation import DownPhase, Operation, Target, TargetPhase
 from node_fleet.domain.model.run import Alert
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.inspection import NodeCheck
 from node_fleet.domain.scale_down.lost_volumes import LostVolume, parse_lost_volumes
@@ -236,7 +236,7 @@ def undone_sentence(target: Target, word: str, why: str) -> str:
 
 def drain_failed_alert(target: Target, kind: str, why: str, seconds: int) -> Alert:
     """One worker could not be drained and is in back-off."""
-    text = f"worker {target.instance_id} could not be drained; no run drains it again for {seconds} s: {why}"
+    text = f"worker {target.instance_id} could not be drained; no run drains it again for {span(seconds)}: {why}"
     return Alert(kind=f"{kind}:{target.instance_id}", text=text)
 
 
@@ -244,7 +244,7 @@ def removals_paused_alert(why: str, seconds: int) -> Alert:
     """EC2 refuses for good to terminate a worker. It would refuse the next one too, so every removal pauses."""
     text = (
         f"EC2 refuses to terminate workers: {why}. The worker is uncordoned, and node-fleet removes no worker for "
-        f"{seconds // 60} min; it launches workers as before. Turn termination protection off, or fix the permission "
+        f"{span(seconds)}; it launches workers as before. Turn termination protection off, or fix the permission "
         "that EC2 names, then run: node-fleet resume --breaker"
     )
     return Alert(kind="termination_refused", text=text)

@@ -14,6 +14,7 @@ from node_fleet.domain.model.fleet_state import Protection
 from node_fleet.domain.model.identity import identify
 from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.snapshot import Dispute, Instance
+from node_fleet.domain.model.text import span
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_down.blocker_reasons import reason_of
 from node_fleet.domain.scale_down.inspection import Blocker, InspectedNode, Inspection
@@ -190,7 +191,7 @@ def _reason(
     if instance.state != "running":
         return f"its instance is {instance.state}"
     if back_off := backing_off.get(f"node:{instance.instance_id}"):
-        return f"its last drain failed; it is in back-off for another {back_off.until - now} s"
+        return f"its last drain failed; it is in back-off for another {span(back_off.until - now)}"
     return _pods_reason(node, dead)
 
 

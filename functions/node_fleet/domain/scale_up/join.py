@@ -16,7 +16,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NodeReading
 from node_fleet.domain.model.standby import STANDBY
-from node_fleet.domain.model.text import count_of, printable
+from node_fleet.domain.model.text import count_of, printable, span
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scale_up.launch import (
     EC2_LISTING_DELAY_SECONDS,
@@ -281,4 +281,4 @@ def no_return_sentence(operation: Operation | None, failure: Mapping[str, str] |
     details = [slot.detail for slot in operation.slots if slot.detail] if operation else []
     why = failure["cause"] if failure else next(iter(details), "no quiet Spot pool of its zone is left")
     worker = operation.replaces if operation else "the worker"
-    return f"{worker} stays On-Demand: {why}; next try in {wait_seconds} s"
+    return f"{worker} stays On-Demand: {why}; next try in {span(wait_seconds)}"

@@ -14,6 +14,7 @@ from node_fleet.domain.model.operation import LaunchSlot, Operation
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Instance, NewWorker
 from node_fleet.domain.model.standby import FAILED, READY, STANDBY, STARTED
+from node_fleet.domain.model.text import span
 from node_fleet.domain.scale_up.placement import Placement, Pool
 from node_fleet.domain.scale_up.refusals import Refusal
 
@@ -107,7 +108,7 @@ def refused_refill(failure: Mapping[str, str], memory: Memory, key: str, now: in
     """
     if key != STANDBY or failure["error"] not in ("NoCapacityError", "QuotaExceededError"):
         return None
-    text = f"no standby worker was launched, next try in {seconds_left(memory.back_offs, key, now)} s: "
+    text = f"no standby worker was launched, next try in {span(seconds_left(memory.back_offs, key, now))}: "
     return Alert(kind="standby_refused", text=text + failure["cause"])
 
 
@@ -115,7 +116,7 @@ def not_stopped_alert(instance_id: str, problem: str, seconds: int) -> Alert:
     """The alert of a worker that EC2 does not stop. seconds: until another may be launched to become one."""
     text = (
         f"worker {instance_id} was to become a standby worker, is not stopped, and is terminated: {problem}. No other "
-        f"is launched for it for {seconds} s; a scale-up launches workers as without standby workers"
+        f"is launched for it for {span(seconds)}; a scale-up launches workers as without standby workers"
     )
     return Alert(kind="standby_refused", text=text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node_fleet.domain.model import back_off
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.scaling.check import Action, Check
 from node_fleet.domain.scaling.tick import Tick
 
@@ -37,12 +37,13 @@ def evaluate_launch_back_off(tick: Tick) -> Check | None:
     if broken:
         text = (
             f"circuit breaker open: {broken.failures} scale-ups in a row without a join, "
-            f"next launch in {broken.until - tick.now} s"
+            f"next launch in {span(broken.until - tick.now)}"
         )
         return _blocked("circuit_breaker", text, broken.failures, "join_failures_to_open")
     failed = back_off.active(tick.memory.back_offs, back_off.SCALE_UP, tick.now)
     if failed:
-        text = f"scale-up failed {count_of(failed.failures, 'time')} in a row, next try in {failed.until - tick.now} s"
+        left = span(failed.until - tick.now)
+        text = f"scale-up failed {count_of(failed.failures, 'time')} in a row, next try in {left}"
         return _blocked("back_off", text, failed.failures, "scale_up_back_off_seconds")
     return None
 
@@ -52,7 +53,7 @@ def evaluate_removal_back_off(tick: Tick) -> Check | None:
     refused = back_off.active(tick.memory.back_offs, back_off.REMOVAL, tick.now)
     if refused is None:
         return None
-    text = f"EC2 refuses to terminate workers, next removal in {refused.until - tick.now} s"
+    text = f"EC2 refuses to terminate workers, next removal in {span(refused.until - tick.now)}"
     return _blocked("removal_back_off", text, refused.failures, "drain_back_off_seconds")
 
 

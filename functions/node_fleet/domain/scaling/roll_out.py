@@ -15,7 +15,7 @@ from node_fleet.domain.model.memory import Memory, Replacement, RollOut
 from node_fleet.domain.model.policy import Policy
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import Snapshot, Worker
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.scaling.check import Action, Check, Decision, Verdict
 from node_fleet.domain.scaling.launch_version import with_good_version
 from node_fleet.domain.scaling.memory_update import newly_usable
@@ -157,7 +157,7 @@ def _begin(facts: RollOutFacts, roll_out: RollOut) -> RollOutStep:
         text = f"{first.sentence}, not replaced: {why}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "hold", text, tick.launchable(()).setting))
     if roll_out.retry_at > tick.now:
-        text = f"{first.sentence}, no worker could be replaced, next inspection in {roll_out.retry_at - tick.now} s"
+        text = f"{first.sentence}, no worker could be replaced, next inspection in {span(roll_out.retry_at - tick.now)}"
         return RollOutStep(after=roll_out, check=_check(first.reason, "waiting", text))
     is_reboot = first.reason == "unhealthy" and may_reboot(tick, first.worker)
     text = f"{first.sentence}, {REBOOTED_FIRST}" if is_reboot else first.sentence
@@ -201,7 +201,7 @@ def _remove(facts: RollOutFacts, roll_out: RollOut, outdated: Outdated, current:
         return RollOutStep(after=replace(roll_out, current=None, lost=0))
     why = hold(facts) or budget_hold(tick, outdated.reason)
     if failed:
-        why = f"its removal failed, next try in {failed.until - tick.now} s"
+        why = f"its removal failed, next try in {span(failed.until - tick.now)}"
     elif not why and sum(w.instance_id != current.worker for w in tick.usable) < minimum:
         why = f"{count_of(len(tick.usable), 'usable worker')}, not above the effective minimum of {minimum}"
     if why:

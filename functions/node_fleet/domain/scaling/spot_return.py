@@ -12,7 +12,7 @@ from node_fleet.domain.model import back_off
 from node_fleet.domain.model.memory import Replacement
 from node_fleet.domain.model.snapshot import Worker
 from node_fleet.domain.model.spot_pools import last_loss, noisy_pools, spot_pools_for
-from node_fleet.domain.model.text import count_of, utc
+from node_fleet.domain.model.text import count_of, span, utc
 from node_fleet.domain.scaling.check import Check
 from node_fleet.domain.scaling.tick import Tick
 
@@ -114,7 +114,7 @@ def return_hold(tick: Tick) -> str:
     if not tick.headroom:
         return f"{tick.launchable(()).against}, and a return launches before it removes"
     if failed := back_off.active(tick.memory.back_offs, back_off.SPOT, tick.now):
-        return f"the last return could not begin, next try in {failed.until - tick.now} s"
+        return f"the last return could not begin, next try in {span(failed.until - tick.now)}"
     if len(tick.snapshot.workers) > tick.counted:
         return "a worker is under interruption notice"
     seconds = tick.now - max(tick.memory.last_action_at, last_loss(tick.memory))

@@ -14,7 +14,7 @@ from node_fleet.domain.model.memory import BackOff
 from node_fleet.domain.model.run import Alert
 from node_fleet.domain.model.snapshot import NewWorker, StandbyWorker, Worker
 from node_fleet.domain.model.standby import STANDBY
-from node_fleet.domain.model.text import count_of
+from node_fleet.domain.model.text import count_of, span
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.scaling.check import Check, Verdict
 from node_fleet.domain.scaling.cooldown import (
@@ -137,7 +137,7 @@ def _no_stop(tick: Tick, worker: str, least: int) -> str:
     if len(tick.usable) <= least:
         return f"{worker} serves: {count_of(len(tick.usable), 'usable worker')}, minimum {least}"
     if own := _own_back_off(tick, worker):
-        return f"{worker} could not be drained, next try in {own.until - tick.now} s"
+        return f"{worker} could not be drained, next try in {span(own.until - tick.now)}"
     if blocked := evaluate_removal_back_off(tick):
         return blocked.text
     return budget_hold(tick, "idle")
@@ -146,7 +146,7 @@ def _no_stop(tick: Tick, worker: str, least: int) -> str:
 def _no_launch(tick: Tick, least: int, checks: Iterable[Check]) -> str:
     """Why no worker may be launched to become a standby worker; empty when one may."""
     if failed := back_off.active(tick.memory.back_offs, STANDBY, tick.now):
-        return f"the last one was not launched or not stopped, next try in {failed.until - tick.now} s"
+        return f"the last one was not launched or not stopped, next try in {span(failed.until - tick.now)}"
     if tick.snapshot.launch_hold:
         return "waits while workers are launched from an earlier version"
     on_demand = NewWorker(pools=tuple(f"any/{kind}/on-demand" for kind in tick.policy.instance_types))
