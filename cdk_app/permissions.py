@@ -247,7 +247,7 @@ NEEDS: dict[str, FunctionNeeds] = {
     ),
     "CompleteScaleUp": FunctionNeeds((*LEASE_AND_STATE, LIST_INSTANCES, TAG_STANDBY)),
     "FailScaleUp": FunctionNeeds(LEASE_AND_STATE),
-    "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, *FORGET, TAG_WORKER, TERMINATE)),
+    "ReapUnjoined": FunctionNeeds((HOLD_LEASE, *INSPECT, *UNCORDON, *FORGET, TAG_WORKER, TERMINATE)),
     "InspectNodes": FunctionNeeds(INSPECT),
     "SelectNodes": FunctionNeeds((HOLD_LEASE, *UNCORDON, *FORGET, *RECORD_EVENTS)),
     "StartDrain": FunctionNeeds((HOLD_LEASE, *DRAIN)),

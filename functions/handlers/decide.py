@@ -18,7 +18,7 @@ LOGGED = ("action", "count", "rule", "sentence", "reasons", "blocked_by")
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """Add `decision`, `notify` and `dead_nodes`, and replace `memory`.
+    """Add `decision`, `notify` and `has_leftovers`, and replace `memory`.
 
     The time is the snapshot's, so a retry decides the same.
 
@@ -50,7 +50,7 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         complete_since=complete_since(after.readings, policy),
     )
     notify = decision.notify or bool(event.get("notes")) or bool(ended)
-    answer = {**event, "decision": shown, "notify": notify, "dead_nodes": bool(snapshot.dead_nodes)}
+    answer = {**event, "decision": shown, "notify": notify, "has_leftovers": snapshot.has_leftovers}
     if ended:
         earlier = take(event, "ended", tuple[EndedIncident, ...], default=())
         answer["ended"] = to_payload((*earlier, *ended))

@@ -1,7 +1,7 @@
 """ReapUnjoined: terminates at most one orphan instance that certainly never joined; in doubt it terminates none.
 
-From the same inspection it deletes at most one node of an instance that has ended. A standby worker that the decision
-names is terminated instead: it runs no pod.
+From the same inspection it deletes the node of an ended instance, or removes the cordon of an ended operation. A
+standby worker that the decision names is terminated instead: it runs no pod.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_fleet.adapters.leftovers import remove_leftover
+from node_fleet.adapters.leftovers import remove_cordon, remove_leftover
 from node_fleet.adapters.node_listing import inspect_server, node_list_of
 from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.errors import TerminationRefusedError
@@ -52,6 +52,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         alive = frozenset(i.instance_id for i in services.ec2.instances())
         if lost := remove_leftover(services, run, inspection, alive):
             event = add_alerts({**event, "notify": True}, alerts=lost)
+    elif snapshot.has_leftovers and inspection.known and not run.dry_run:  # both commands may take longer than the step
+        remove_cordon(services, inspection, services.state.renew(run))
     logger.info("orphan check", sentence=orphans.sentence, candidates=sorted(candidates))
     if run.dry_run or not orphans.terminate:
         status = "dry_run" if run.dry_run else "watching"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_fleet.adapters.cluster_report import send_report
-from node_fleet.adapters.leftovers import remove_leftover
+from node_fleet.adapters.leftovers import remove_cordon, remove_leftover
 from node_fleet.domain.model.back_off import node_key
 from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.memory import Memory
@@ -25,7 +25,6 @@ from node_fleet.domain.scale_down.selection import (
     choose,
     choose_replaced,
     choose_stopped,
-    stray_cordons,
     to_standby,
 )
 from node_fleet.domain.scaling.decision import Decision
@@ -70,7 +69,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     kept = [k.sentence for k in eligibility.kept][:KEPT_SHOWN]
     if run.dry_run:
         return _dry_run(rest, plan, kept)
-    lost = _tidy(services, run, inspection, state, instances)
+    remove_cordon(services, inspection, state)
+    lost = remove_leftover(services, run, inspection, frozenset(i.instance_id for i in instances))
     rest = add_alerts(rest, alerts=lost)
     if plan.replaces and not plan.targets:
         selection = {"status": "replace", "detail": plan.sentence, "kept": kept, "worker": plan.replaces}
@@ -239,15 +239,6 @@ def _report_kept(services: Services, event: dict[str, Any], eligibility: Eligibi
 def _tick(services: Services, event: dict[str, Any]) -> Tick:
     snapshot, memory = take(event, "snapshot", Snapshot), take(event, "memory", Memory)
     return make_tick(snapshot, memory, services.settings.policy(), services.clock.now())
-
-
-def _tidy(
-    services: Services, run: Run, inspection: Inspection, state: FleetState, instances: tuple[Instance, ...]
-) -> tuple[Alert, ...]:
-    """Remove at most one stray cordon and one dead node or secret a run; EC2 confirms that the instance has ended."""
-    for node_name, operation_id in stray_cordons(inspection, state.ids_under_notice | state.ids_set_aside)[:1]:
-        services.server.uncordon(node_name, operation_id)
-    return remove_leftover(services, run, inspection, frozenset(i.instance_id for i in instances))
 
 
 def _dry_run(event: dict[str, Any], plan: Plan, kept: list[str]) -> dict[str, Any]:

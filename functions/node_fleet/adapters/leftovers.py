@@ -1,14 +1,15 @@
-"""Deletes nodes and password secrets that ended workers left behind, one a run, once EC2 confirms the end."""
+"""Removes what ended workers and operations left behind: a node or a password secret, and a cordon, one a run."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from node_fleet.domain.model.fleet_state import FleetState
 from node_fleet.domain.model.run import Alert, Run
 from node_fleet.domain.model.snapshot import Instance
 from node_fleet.domain.scale_down.inspection import Inspection
 from node_fleet.domain.scale_down.lost_volumes import lost_volumes_alert
-from node_fleet.domain.scale_down.selection import leftovers
+from node_fleet.domain.scale_down.selection import leftovers, stray_cordons
 from node_fleet.logs import logger
 
 CHECKED_IN_EC2 = 20
@@ -28,6 +29,13 @@ def remove_leftover(services: Any, run: Run, inspection: Inspection, alive: froz
         if result.succeeded and not state.has_reported_volumes(instance_id):
             return lost_volumes_alert(instance_id, result.volumes)
     return ()
+
+
+def remove_cordon(services: Any, inspection: Inspection, state: FleetState) -> None:
+    """Remove at most one cordon of an ended operation. state: read after the inspection."""
+    for node_name, operation_id in stray_cordons(inspection, state.ids_under_notice | state.ids_set_aside)[:1]:
+        result = services.server.uncordon(node_name, operation_id)
+        logger.info("cordon of an ended operation", node=node_name, operation=operation_id, answer=result.word)
 
 
 def _has_ended(instance: Instance | None) -> bool:

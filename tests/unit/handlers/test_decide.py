@@ -45,9 +45,20 @@ def test_the_decision_comes_without_its_memory_beside_the_payload_and_a_retry_an
     assert handler(given, None) == answer
 
 
-@pytest.mark.parametrize("dead", [(), ("i-1",)])
-def test_it_says_whether_a_dead_node_is_to_be_deleted(dead: tuple[str, ...]) -> None:
-    assert handler(event(dead_nodes=dead), None)["dead_nodes"] is bool(dead)
+@pytest.mark.parametrize(
+    ("dead", "cordoned", "found"),
+    [
+        ((), {}, False),
+        (("i-1",), {}, True),
+        ((), {"phase": "cordoned"}, True),
+        ((), {"phase": "cordoned", "under_notice": True}, False),
+    ],
+)
+def test_it_says_whether_a_dead_node_or_a_cordon_may_have_to_be_removed(
+    dead: tuple[str, ...], cordoned: dict[str, Any], found: bool
+) -> None:
+    crew = (*workers(4), replace(workers(1)[0], instance_id="i-9", **cordoned))
+    assert handler(event(dead_nodes=dead, workers=crew), None)["has_leftovers"] is found
 
 
 def test_it_obeys_the_settings_of_its_environment() -> None:

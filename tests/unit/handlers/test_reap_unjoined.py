@@ -120,6 +120,24 @@ def test_a_node_whose_end_is_not_certain_or_that_is_not_ours_stays(fleet: Bench,
     assert fleet.server.commands == [("InspectNodes", {})]
 
 
+@pytest.mark.parametrize(
+    ("cordon", "noticed", "removed"), [("down-3-1", False, True), ("?", False, False), ("down-3-1", True, False)]
+)
+def test_a_cordon_of_an_ended_operation_is_removed_in_a_tick_that_removes_no_worker(
+    fleet: Bench, cordon: str, noticed: bool, removed: bool
+) -> None:
+    worker = fleet.running()
+    node = node_of(worker.instance_id, zone=worker.zone)
+    fleet.prometheus.known_nodes = (replace(node, unschedulable=True),)
+    fleet.inspected(fleet.line(SERVER, "RS"), fleet.line(worker.instance_id, "RCW", cordon))
+    fleet.server.says("UncordonNode", f"result: uncordoned {worker.instance_id}")
+    if noticed:
+        fleet.noticed(worker)
+    tick(fleet, fleet.begin())
+    uncordon = ("UncordonNode", {"NodeName": worker.instance_id, "OperationId": cordon})
+    assert fleet.server.commands == [("InspectNodes", {}), *([uncordon] if removed else [])]
+
+
 @pytest.mark.parametrize("apart", [241, 3600])
 def test_two_checks_far_apart_are_not_two_runs_in_a_row(fleet: Bench, apart: int) -> None:
     lost(fleet)

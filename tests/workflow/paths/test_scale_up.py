@@ -294,6 +294,21 @@ def test_the_node_of_an_ended_instance_is_deleted_in_a_quiet_tick() -> None:
         assert fleet.tick().path == QUIET, "a tick without a dead node makes no further call"
 
 
+@pytest.mark.parametrize(("operation_id", "stays"), [("down-3-1", False), ("", True)], ids=["node-fleet", "a person"])
+def test_a_cordon_of_an_ended_operation_is_removed_in_a_fleet_at_its_maximum_and_that_of_a_person_stays(
+    operation_id: str, stays: bool
+) -> None:
+    with stage(workers=3, min_workers=3, max_workers=3) as fleet:
+        worker, cluster = fleet.workers()[0], fleet.sim.cluster
+        annotations = {"node-fleet.io/cordoned-by": operation_id} if operation_id else {}
+        cluster.update("nodes", "", worker, lambda node: node["metadata"]["annotations"].update(annotations))
+        cluster.cordon(worker)
+        run = fleet.tick_until(lambda e: "ReapUnjoined" in e.path)
+        assert (run.status, fleet.cordoned()) == ("SUCCEEDED", [worker] if stays else [])
+        if not stays:
+            fleet.tick_until(lambda e: e.path == QUIET)
+
+
 def test_with_a_frozen_kube_state_metrics_a_lost_worker_is_replaced_once_and_one_alert_names_the_cause() -> None:
     frozen = mock.patch.object(Scrapes, "_scrape_state", lambda *_: None)
     with stage(workers=4, min_workers=4, max_workers=10) as fleet, frozen:

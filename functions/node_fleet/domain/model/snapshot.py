@@ -368,6 +368,11 @@ class Snapshot(FleetLoad):
         return tuple(w for w in self.unjoined if not w.node_name and not w.join_failed)
 
     @property
+    def has_leftovers(self) -> bool:
+        """Whether a node of an ended instance remains, or a cordon that an operator or an ended operation made."""
+        return bool(self.dead_nodes) or any(w.phase == "cordoned" for w in self.counted)
+
+    @property
     def counted(self) -> tuple[Worker, ...]:
         """Every instance that counts against the maximum: pending or running, not under interruption notice."""
         return tuple([w for w in self.workers if not w.under_notice])
