@@ -16,10 +16,11 @@ MISSING_FIRES = TreatMissingData.BREACHING
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRule:
-    """One alarm. `log_of` with `pattern` counts log lines of that function.
+    """One alarm. `log_of` with `pattern` counts log lines of that function, or reads their field `value`.
 
     `log_of` "states" uses a metric of Step Functions, and "queue" one of the queue of undelivered events.
     `while_off` False: it does not fire while `hibernate` has switched the fleet off, when nothing is measured.
+    `while_held` False: nor while ticks find the lock held, because a run is measured when it ends.
     `threshold` "maximum" means the setting max_workers. `description`: what happened and its consequence. `action`:
     what a person can do.
     """
@@ -36,9 +37,11 @@ class AlarmRule:
     statistic: str = "Sum"
     log_of: str = ""
     pattern: str = ""
+    value: str = "1"
     severity: Severity = "warning"
     next_step: str = "every run tries again"
     while_off: bool = True
+    while_held: bool = True
 
     @property
     def text(self) -> str:
@@ -89,6 +92,7 @@ ALARMS = (
         severity="critical",
         next_step="every run tries to read it again",
         while_off=False,
+        while_held=False,
     ),
     AlarmRule(
         name="AtMaximum",
@@ -142,8 +146,10 @@ ALARMS = (
         "safely and reports the open operation.",
         metric="LockHeld",
         periods=6,
+        statistic="Minimum",
         log_of="AcquireLock",
-        pattern='{ $.message = "lock" && $.status = "held" }',
+        pattern='{ $.message = "lock" }',
+        value="$.held",
         severity="critical",
         next_step="a lock whose owner has died expires after 6 minutes, and the next run takes it over",
     ),

@@ -68,18 +68,19 @@ class ObservabilityStack(cdk.Stack):
 
     def _metric(self, rule: AlarmRule) -> cloudwatch.IMetric:
         period = cdk.Duration.seconds(rule.period_seconds)
+        found: dict[str, cloudwatch.IMetric] = {"measured": self._plain_metric(rule, period)}
         if not rule.while_off and self.config.settings.hibernate:
-            return self._or_off(rule, period)
-        return self._plain_metric(rule, period)
-
-    def _or_off(self, rule: AlarmRule, period: cdk.Duration) -> cloudwatch.MathExpression:
-        """The metric, or the runs that found or left the fleet switched off."""
-        off = [self._off_lines(function, pattern) for function, pattern in OFF_LINES.items()]
+            off = [self._off_lines(function, pattern) for function, pattern in OFF_LINES.items()]
+            found["off"] = off[0].with_(period=period)
+        if not rule.while_held:
+            found["held"] = cloudwatch.Metric(namespace=self._own_namespace, metric_name="LockHeld", statistic="Sum")
+        if len(found) == 1:
+            return found["measured"]
         return cloudwatch.MathExpression(
-            expression="FILL(measured, 0) + FILL(off, 0)",
-            label=f"{rule.metric}, or switched off",
+            expression=" + ".join(f"FILL({name}, 0)" for name in found),
+            label=" or ".join((rule.metric, *list(found)[1:])),
             period=period,
-            using_metrics={"measured": self._plain_metric(rule, period), "off": off[0].with_(period=period)},
+            using_metrics=found,
         )
 
     def _off_lines(self, function: str, pattern: str) -> cloudwatch.Metric:
@@ -119,7 +120,7 @@ class ObservabilityStack(cdk.Stack):
         return f"{NAMESPACE}/{self.config.cluster_id}"
 
     def _count_log_lines(self, rule: AlarmRule) -> None:
-        """A metric that exists only while the lines appear, so a healthy fleet pays nothing for it."""
+        """A metric that exists only while the lines appear; only that of the lock appears in a healthy fleet."""
         logs.CfnMetricFilter(
             self,
             f"{rule.name}Lines",
@@ -127,7 +128,7 @@ class ObservabilityStack(cdk.Stack):
             filter_pattern=rule.pattern,
             metric_transformations=[
                 logs.CfnMetricFilter.MetricTransformationProperty(
-                    metric_namespace=self._own_namespace, metric_name=rule.metric, metric_value="1"
+                    metric_namespace=self._own_namespace, metric_name=rule.metric, metric_value=rule.value
                 )
             ],
         )

@@ -22,7 +22,8 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     services = load_services()
     run = read_input(event["input"], execution_id=event["execution_id"], started_at=event["started_at"])
     acquired = services.state.acquire(run)
-    logger.info("lock", status=acquired.status, detail=acquired.detail, execution_id=run.execution_id)
+    held = int(acquired.status == "held")  # the alarm LockHeld reads it
+    logger.info("lock", status=acquired.status, held=held, detail=acquired.detail, execution_id=run.execution_id)
     if acquired.status != "acquired":
         return {"run": to_payload(run), "status": acquired.status, "detail": acquired.detail}
     state = acquired.state

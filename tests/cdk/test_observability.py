@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,12 @@ NAMES = {
     "LockHeld",
     "EventsUndelivered",
 }
+
+
+def stats_of(alarm: dict[str, Any]) -> list[dict[str, Any]]:
+    """Namespace, name, dimensions and period of each metric of an alarm."""
+    parts = [one["MetricStat"] for one in alarm.get("Metrics", ()) if "MetricStat" in one]
+    return [{**one["Metric"], "Period": one["Period"]} for one in parts] or [alarm]
 
 
 @pytest.mark.parametrize("cluster", [NEW, ATTACHED])
@@ -45,7 +52,7 @@ def test_every_alarm_tells_people_what_to_do(app: App) -> None:
 def test_an_alarm_waits_as_long_as_it_says(app: App, name: str, minutes: int) -> None:
     alarms = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values()
     (alarm,) = [a for a in alarms if a["AlarmName"] == f"{NEW}-{name}"]
-    assert alarm["EvaluationPeriods"] * alarm["Period"] == minutes * 60
+    assert {alarm["EvaluationPeriods"] * one["Period"] for one in stats_of(alarm)} == {minutes * 60}
     assert f"{minutes} minutes" in alarm["AlarmDescription"]
 
 
@@ -66,12 +73,34 @@ def test_alarms_use_the_names_that_functions_write(app: App) -> None:
     stack = f"{NEW}-observability"
     filters = app.resources(stack, "AWS::Logs::MetricFilter").values()
     counted = {t["MetricName"] for f in filters for t in f["MetricTransformations"]}
-    for alarm in app.resources(stack, "AWS::CloudWatch::Alarm").values():
-        if alarm["Namespace"] == NAMESPACE:
-            assert alarm["MetricName"] in UNITS
-            assert alarm["Dimensions"] == [{"Name": "ClusterId", "Value": NEW}]
-        elif alarm["Namespace"] == f"{NAMESPACE}/{NEW}":
-            assert alarm["MetricName"] in counted
+    alarms = app.resources(stack, "AWS::CloudWatch::Alarm").values()
+    for metric in (one for alarm in alarms for one in stats_of(alarm)):
+        if metric["Namespace"] == NAMESPACE:
+            assert metric["MetricName"] in UNITS
+            assert metric["Dimensions"] == [{"Name": "ClusterId", "Value": NEW}]
+        elif metric["Namespace"] == f"{NAMESPACE}/{NEW}":
+            assert metric["MetricName"] in counted
+
+
+def test_the_alarm_about_the_lock_fires_only_while_every_tick_finds_it_held(app: App) -> None:
+    """A tick that acquires the lock is a 0, so that one long operation after the other is no reason to call someone."""
+    stack = f"{NEW}-observability"
+    (alarm,) = [a for a in app.resources(stack, "AWS::CloudWatch::Alarm").values() if a.get("MetricName") == "LockHeld"]
+    assert (alarm["Statistic"], alarm["Threshold"]) == ("Minimum", 1)
+    filters = app.resources(stack, "AWS::Logs::MetricFilter").values()
+    (lines,) = [f for f in filters if f["MetricTransformations"][0]["MetricName"] == "LockHeld"]
+    assert lines["FilterPattern"] == '{ $.message = "lock" }'
+    assert lines["MetricTransformations"][0]["MetricValue"] == "$.held"
+
+
+def test_the_alarm_about_missing_figures_waits_for_the_end_of_the_run_that_holds_the_lock(app: App) -> None:
+    alarms = app.resources(f"{NEW}-observability", "AWS::CloudWatch::Alarm").values()
+    (alarm,) = [a for a in alarms if a["AlarmName"] == f"{NEW}-PrometheusUnavailable"]
+    by_id = {one["Id"]: one for one in alarm["Metrics"]}
+    assert by_id["expr_1"]["Expression"] == "FILL(measured, 0) + FILL(held, 0)"
+    assert by_id["measured"]["MetricStat"]["Stat"] == "SampleCount"
+    held = by_id["held"]["MetricStat"]
+    assert (held["Metric"]["MetricName"], held["Stat"]) == ("LockHeld", "Sum")
 
 
 def test_the_dashboard_shows_each_metric_of_the_functions_for_its_cluster(app: App) -> None:
@@ -95,7 +124,7 @@ def test_the_alarm_about_missing_figures_counts_runs_that_find_the_fleet_off(var
     alarms = variants.resources(stack, "AWS::CloudWatch::Alarm").values()
     (alarm,) = [a for a in alarms if a["AlarmName"] == f"{LONG_NEW}-PrometheusUnavailable"]
     by_id = {one["Id"]: one for one in alarm["Metrics"]}
-    assert by_id["expr_1"]["Expression"] == "FILL(measured, 0) + FILL(off, 0)"
+    assert by_id["expr_1"]["Expression"] == "FILL(measured, 0) + FILL(off, 0) + FILL(held, 0)"
     assert by_id["measured"]["MetricStat"]["Metric"]["MetricName"] == "CpuPercent"
     assert by_id["off"]["MetricStat"]["Metric"]["MetricName"] == "SwitchedOff"
     filters = variants.resources(stack, "AWS::Logs::MetricFilter").values()

@@ -201,7 +201,7 @@ def test_only_spot_notices_expire_and_no_event_is_lost_without_a_trace(
 def test_an_alarm_watches_the_queue_of_undelivered_events(app: App, cluster: str) -> None:
     (queue,) = app.resources(f"{cluster}-autoscaler", "AWS::SQS::Queue").values()
     alarms = app.resources(f"{cluster}-observability", "AWS::CloudWatch::Alarm").values()
-    (alarm,) = [a for a in alarms if a["Namespace"] == "AWS/SQS"]
+    (alarm,) = [a for a in alarms if a.get("Namespace") == "AWS/SQS"]
     (dimension,) = alarm["Dimensions"]
     name = dimension["Value"]
     if isinstance(name, dict):

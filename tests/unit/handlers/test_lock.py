@@ -95,6 +95,17 @@ def test_a_held_lock_is_an_answer_and_no_error(fleet: Bench) -> None:
     assert fleet.state().lease is not None
 
 
+def test_the_line_of_the_lock_says_in_a_number_whether_it_was_held_which_the_alarm_reads(
+    fleet: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = take(ask("exec-a"), "run", Run)
+    ask("exec-b")
+    fleet.tools.state.release(run)
+    ask("exec-c")
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [line["held"] for line in lines if line["message"] == "lock"] == [0, 1, 0]
+
+
 def test_an_expiry_in_milliseconds_blocks_no_run_and_is_alerted(fleet: Bench) -> None:
     lease = {"lock_owner": "exec-a", "lock_fence": 4, "lock_acquired_at": START, "lock_expires_at": 1_767_225_600_000}
     item = to_attributes({"cluster_id": fleet.settings.cluster_id, **lease})
