@@ -19,6 +19,7 @@ from cli.output import console, print_json, say, table, working
 from cli.target import JsonOption, Opening, Target, on_cluster
 from cli.usage_per_run import PROFILES, STORED_GB_PER_RUN
 from node_fleet.domain.cost.fleet_cost import (
+    STANDBY_LINE,
     BillLine,
     fixed_fleet,
     headroom_month,
@@ -86,11 +87,11 @@ class Bill:
 
     @property
     def off_saves(self) -> Cost:
-        """What the hours off save in a month: workers, and the server without its volume."""
-        share = self.off_hours / WEEK_HOURS
+        """What the hours off save in a month: workers, and the server; volumes of stopped machines are on the bill."""
+        workers = [line for line in self.workers if not line.name.startswith(STANDBY_LINE)]
         machine = [line for line in self.server if "volume" not in line.name]
-        always = Cost.total((lines_total(self.workers), lines_total(machine)))
-        return replace(always, usd=always.usd * share)
+        always = lines_total((*workers, *machine))
+        return replace(always, usd=always.usd * self.off_hours / WEEK_HOURS)
 
     @property
     def saved_percent(self) -> float | None:

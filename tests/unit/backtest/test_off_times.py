@@ -8,7 +8,7 @@ from backtest.compare import Assumptions, study
 from backtest.off_times import replay_off_times
 from backtest.trace import from_rows
 from cli.cost import Bill
-from node_fleet.domain.cost.fleet_cost import BillLine
+from node_fleet.domain.cost.fleet_cost import BillLine, standby_monthly_lines
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.hibernation import off_minutes
 from node_fleet.settings import Settings
@@ -45,11 +45,11 @@ def line(name: str, usd: float) -> BillLine:
     return BillLine(name=name, quantity=730, unit="h", usd=usd, usd_after_free=usd, basis="")
 
 
-def test_the_bill_saves_the_hours_off_of_workers_and_server_and_keeps_the_servers_volume() -> None:
+def test_the_bill_saves_the_hours_off_of_workers_and_server_and_keeps_the_volumes_of_stopped_machines() -> None:
     settings = Settings.from_mapping({"hibernate": "Sun-Fri 19:00-07:00; Sat-Sun"})
     bill = Bill(
         cpu_percent=None,
-        workers=(line("t3.small: instance, spot", 60.0),),
+        workers=(line("t3.small: instance, spot", 60.0), *standby_monthly_lines(Settings().tariff(), 3)),
         server=(line("t3.medium: instance, on-demand", 38.0), line("t3.medium: 30 GiB gp3 volume", 3.0)),
         control=(),
         fixed_workers=5,

@@ -14,6 +14,8 @@ from node_fleet.domain.cost.tariff import Cost, CostLine, Tariff
 from node_fleet.domain.model.instance_types import vcpus_of
 from node_fleet.domain.model.value_class import value_class
 
+STANDBY_LINE = "standby worker, stopped"
+
 
 class Sized(Protocol):
     """An instance of a type."""
@@ -77,7 +79,7 @@ def standby_hour(tariff: Tariff, count: int) -> Cost:
 def standby_monthly_lines(tariff: Tariff, count: int) -> tuple[BillLine, ...]:
     """The month's bill of so many stopped standby workers; empty without one."""
     lines = tariff.stopped_lines() if count else ()
-    return tuple(monthly_line(f"standby worker, stopped: {line.name}", line, count) for line in lines)
+    return tuple(monthly_line(f"{STANDBY_LINE}: {line.name}", line, count) for line in lines)
 
 
 def fleet_vcpus(workers: Iterable[Sized]) -> float:
