@@ -193,8 +193,7 @@ def _remove_notice(target: Target, instance_id: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"removed": to_payload(notice), "by": person})
         return
-    say(f"the next run counts {instance_id} again; if its node is still cordoned, run on the server:")
-    say(f"sudo /usr/local/bin/k3s kubectl uncordon {instance_id}")
+    say(f"the next run counts {instance_id} again, and the next runs remove the cordon of node-fleet from its node")
 
 
 @on_cluster(at="14m")
