@@ -1,4 +1,7 @@
-"""What the times off of the setting hibernate save: the same replay without the hours in which the fleet is off."""
+"""What the times off of the setting hibernate save: the same replay without the hours in which the fleet is off.
+
+Standby workers stay stopped in these hours, and their volumes stay on the bill.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,11 @@ def replay_off_times(trace: Trace, settings: Settings, assumptions: Assumptions,
     on = trace.where(lambda at: not times.is_off(at))
     scaling = replace(assumptions.scaling, milli_per_unit=shown.load.milli_per_unit)
     found = study(on, settings, replace(assumptions, scaling=scaling))
+    hours, hours_on = shown.load.seconds / 3600, found.load.seconds / 3600
+    standby = Cost.of(found.tariff.stopped_lines(), settings.standby_workers * (hours - hours_on))
     return OffTimes(
-        hours=shown.load.seconds / 3600,
-        hours_on=found.load.seconds / 3600,
+        hours=hours,
+        hours_on=hours_on,
         always=shown.cost(shown.configured),
-        cost=found.cost(found.configured),
+        cost=Cost.total((found.cost(found.configured), standby)),
     )

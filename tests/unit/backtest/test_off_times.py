@@ -8,7 +8,7 @@ from backtest.compare import Assumptions, study
 from backtest.off_times import replay_off_times
 from backtest.trace import from_rows
 from cli.cost import Bill
-from node_fleet.domain.cost.fleet_cost import BillLine, standby_monthly_lines
+from node_fleet.domain.cost.fleet_cost import BillLine, standby_hour, standby_monthly_lines
 from node_fleet.domain.cost.tariff import Cost
 from node_fleet.domain.model.hibernation import off_minutes
 from node_fleet.settings import Settings
@@ -33,6 +33,16 @@ def test_the_workers_cost_the_share_of_the_hours_on(hibernate: str, hours_on: in
     assert off.saved_percent == pytest.approx(100 * (1 - hours_on / 168), abs=2)
     assert off.as_data()["saved_percent"] == round(off.saved_percent, 1)
     assert off.sentence.startswith(f"with the times off the fleet is on {off.hours_on:.0f} of 168 h: the workers cost ")
+
+
+def test_the_volumes_of_standby_workers_stay_on_the_bill_in_the_hours_off() -> None:
+    settings, trace = Settings.from_mapping({"hibernate": "Sat-Sun", "standby_workers": 3}), a_week()
+    shown = study(trace, settings, ASSUMED)  # type: ignore[arg-type]
+    off = replay_off_times(trace, settings, ASSUMED, shown)  # type: ignore[arg-type]
+    assert off is not None
+    volumes = standby_hour(settings.tariff(), 3).usd * 168
+    saved = (off.always.usd - volumes) * (1 - off.hours_on / off.hours)
+    assert off.always.usd - off.cost.usd == pytest.approx(saved, rel=0.01)
 
 
 @pytest.mark.parametrize(("hibernate", "hours"), [("", 4), ("Sat-Sun", 4), ("Mon 00:00-20:00", 4)])
