@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import NewConnectionError
 
 from handlers import slack_message
 from node_fleet.adapters import slack as slack_adapter
@@ -254,6 +256,22 @@ def test_a_slack_that_is_not_there_fails_nothing(bench: Bench) -> None:
     bench.secrets.value = "http://127.0.0.1:9/services/very-secret"
     assert bench.send(run_message()) == "failed"
     assert "ConnectionError" in bench.logged()["detail"]
+
+
+@pytest.mark.parametrize(("failures", "outcome"), [(2, "sent"), (3, "failed")])
+def test_a_connection_that_fails_is_tried_again_because_nothing_was_sent(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, failures: int, outcome: str
+) -> None:
+    connect, refused = HTTPConnection._new_conn, [*range(failures)]
+
+    def flaky(self: HTTPConnection) -> Any:
+        if refused and refused.pop() >= 0:
+            raise NewConnectionError(self, "no route to Slack")
+        return connect(self)
+
+    monkeypatch.setattr(HTTPConnection, "_new_conn", flaky)
+    assert bench.send(run_message()) == outcome
+    assert len(bench.slack.bodies) == (1 if outcome == "sent" else 0)
 
 
 def test_without_time_nothing_is_sent(bench: Bench) -> None:
