@@ -276,5 +276,5 @@ NEEDS: dict[str, FunctionNeeds] = {
     ),
     "StartOnAlert": FunctionNeeds((START_RUN,), memory_mib=128),
     "SlackMessage": FunctionNeeds((READ_SLACK_SECRET, *INCIDENT_THREADS)),
-    "WeeklyReport": FunctionNeeds((READ_EVENTS, LIST_VOLUMES, *PUBLISH_MESSAGE), timeout_seconds=120),
+    "WeeklyReport": FunctionNeeds((READ_EVENTS, LIST_VOLUMES, *PUBLISH_MESSAGE, PUBLISH_FAILURE), timeout_seconds=120),
 }

@@ -90,12 +90,17 @@ class Triggers:
         )
         clean_up = self.functions["CleanUp"]
         rule.add_target(targets.LambdaFunction(clean_up.version, dead_letter_queue=self.undelivered))
+        self._report_last_failure("CleanUp")
+
+    def _report_last_failure(self, name: str) -> None:
+        """Publish the event of this function whose last try has failed; Lambda drops it otherwise."""
+        handler = self.functions[name]
         # version.configure_async_invoke would add a grant of its own; permissions.py lists every grant.
         lambda_.CfnEventInvokeConfig(
             self.stack,
-            "CleanUpGivenUp",
-            function_name=clean_up.function.function_name,
-            qualifier=clean_up.version.version,
+            f"{name}GivenUp",
+            function_name=handler.function.function_name,
+            qualifier=handler.version.version,
             maximum_retry_attempts=ASYNC_RETRIES,
             destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
                 on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=self.messages.topic_arn)
@@ -129,6 +134,7 @@ class Triggers:
             schedule=events.Schedule.cron(**WEEKLY),
         )
         rule.add_target(targets.LambdaFunction(self.functions["WeeklyReport"].version, retry_attempts=2))
+        self._report_last_failure("WeeklyReport")
 
 
 def undelivered_events(stack: cdk.Stack, config: ClusterConfig) -> sqs.Queue:

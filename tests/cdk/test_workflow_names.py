@@ -212,11 +212,16 @@ def test_an_alarm_watches_the_queue_of_undelivered_events(app: App, cluster: str
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_people_hear_of_a_clean_up_whose_last_try_failed(app: App, cluster: str) -> None:
+@pytest.mark.parametrize("name", ["CleanUp", "WeeklyReport"])
+def test_people_hear_of_a_clean_up_and_of_a_weekly_report_whose_last_try_failed(
+    app: App, cluster: str, name: str
+) -> None:
     stack = f"{cluster}-autoscaler"
-    (given,) = app.resources(stack, "AWS::Lambda::EventInvokeConfig").values()
     resources = app.templates[stack]["Resources"]
-    assert resources[given["FunctionName"]["Ref"]]["Properties"]["FunctionName"] == f"{cluster}-CleanUp"
+    configs = app.resources(stack, "AWS::Lambda::EventInvokeConfig").values()
+    by_name = {resources[c["FunctionName"]["Ref"]]["Properties"]["FunctionName"]: c for c in configs}
+    given = by_name[f"{cluster}-{name}"]
+    assert len(by_name) == 2
     assert resources[given["Qualifier"]["Fn::GetAtt"][0]]["Type"] == "AWS::Lambda::Version"
     assert given["MaximumRetryAttempts"] == 2
     topic = resources[given["DestinationConfig"]["OnFailure"]["Destination"]["Ref"]]
