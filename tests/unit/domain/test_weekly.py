@@ -201,7 +201,7 @@ def test_hours_that_never_needed_the_minimum_get_a_window_and_the_old_minimum_as
     assert found is not None
     assert found.setting == "min_workers=1, schedules=Mon-Sun 09:00-21:00: 4"
     assert found.text == (
-        "from 21:00 to 09:00 1 worker is enough instead of 4 (by CPU and memory; some requests are unknown; "
+        "from 21:00 to 09:00 1 worker is enough instead of 4 (by CPU, memory; some requests are unknown; "
         "check anti-affinity and topology spread, which are not recorded)"
     )
     assert found.usd_per_month == pytest.approx(7 * 12 * 3 * CHEAP * 730 / 168)
@@ -226,7 +226,13 @@ def test_a_minimum_holds_the_requests_and_the_memory_of_the_pods(seen: dict[str,
     samples = [dataclasses.replace(one, **seen) for one in week(day=6, night=6, cpu=5, night_cpu=5)]
     found = recommended(samples, facts(policy=Policy(min_workers=6)), "min_workers")
     assert (found and found.setting) == (minimum and f"min_workers={minimum}")
-    assert found is None or "(by CPU, memory and requests of the pods; check" in found.text
+    assert found is None or "(by CPU, memory, requests of the pods; check" in found.text
+
+
+def test_a_minimum_names_no_memory_where_the_settings_ignore_it() -> None:
+    samples = [dataclasses.replace(one, memory_percent=99.0) for one in week(day=6, night=6, cpu=20, night_cpu=20)]
+    found = recommended(samples, facts(policy=Policy(min_workers=6, use_memory=False)), "min_workers")
+    assert found is not None and (found.setting, "(by CPU;" in found.text) == ("min_workers=2", True)
 
 
 def test_a_minimum_that_every_hour_needs_stays() -> None:

@@ -91,8 +91,9 @@ def _minimum(spans: Spans, month: float, inputs: ReportInputs) -> Recommendation
         text = f"from {first:02d}:00 to {after:02d}:00 {count_of(lower, 'worker')} {enough} instead of {minimum}"
         setting = f"min_workers={lower}, schedules=Mon-Sun {after:02d}:00-{first:02d}:00: {minimum}"
     has_requests = all(sample.requested_workers is not None for sample, _ in spans if sample.workers)
-    source = "CPU, memory and requests of the pods" if has_requests else "CPU and memory; some requests are unknown"
-    text += f" (by {source}; check anti-affinity and topology spread, which are not recorded)"
+    used = "CPU, memory" if inputs.policy.use_memory else "CPU"
+    used += ", requests of the pods" if has_requests else "; some requests are unknown"
+    text += f" (by {used}; check anti-affinity and topology spread, which are not recorded)"
     return Recommendation(text=text, setting=setting, usd_per_month=freed * price * month)
 
 
