@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import requests
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
-
 from node_fleet.adapters.secrets import SecretError
-from node_fleet.adapters.slack import Sent, SlackHook
+from node_fleet.adapters.slack import Sent, SlackHook, slack_session
 from node_fleet.adapters.slack_threads import IncidentThreads
 from node_fleet.domain.model.errors import InvalidInputError, NodeFleetError
 from node_fleet.domain.notify.message import Message
@@ -27,8 +23,6 @@ from node_fleet.services import Services, load_services
 from node_fleet.settings import Settings
 
 MARGIN_SECONDS = 2.0
-CONNECT_RETRIES = Retry(2, read=False, backoff_factor=0.5)
-"""Only of a connection that could not be made: Slack may have shown a message that was sent, whatever it answers."""
 SECRET_UNUSABLE = "the Slack secret cannot be used"
 
 
@@ -74,11 +68,8 @@ def payload_of(text: str, subject: str, settings: Settings) -> tuple[dict[str, A
 
 
 def _threads(services: Services, context: Any) -> IncidentThreads:
-    session = requests.Session()
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=CONNECT_RETRIES))
     hook = SlackHook(
-        session,
+        slack_session(),
         services.secrets.text(services.settings.slack_secret),
         sleep=services.clock.sleep,
         time_left=lambda: context.get_remaining_time_in_millis() / 1000 - MARGIN_SECONDS,

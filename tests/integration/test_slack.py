@@ -262,10 +262,10 @@ def test_a_slack_that_is_not_there_fails_nothing(bench: Bench) -> None:
 def test_a_connection_that_fails_is_tried_again_because_nothing_was_sent(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, failures: int, outcome: str
 ) -> None:
-    connect, refused = HTTPConnection._new_conn, [*range(failures)]
+    connect, refusals = HTTPConnection._new_conn, iter(range(failures))
 
     def flaky(self: HTTPConnection) -> Any:
-        if refused and refused.pop() >= 0:
+        if next(refusals, None) is not None:
             raise NewConnectionError(self, "no route to Slack")
         return connect(self)
 

@@ -2,8 +2,8 @@
 
 A webhook answers without the id of its message, so that only a bot can reply in a thread (chat.postMessage).
 
-Status 429, or a bot's answer that it is rate limited, is retried after Retry-After when the time left allows it; a
-message that may have arrived is not sent twice.
+A connection that cannot be made is tried again, and status 429, or a bot's answer that it is rate limited, after
+Retry-After when the time left allows it; a message that may have arrived is not sent twice.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 from node_fleet.domain.model.errors import NotificationError
 from node_fleet.domain.model.value_class import value_class
 from node_fleet.domain.notify.slack_blocks import fallback_payload
 
 CONNECT_SECONDS = 3.0
+CONNECT_RETRIES = 2
 READ_SECONDS = 8.0
 TRIES = 4
 LEAST_SECONDS = 1.0
@@ -61,6 +64,14 @@ class SlackAccess:
     address: str
     token: str = ""
     channel: str = ""
+
+
+def slack_session() -> requests.Session:
+    """A session that tries a connection again which could not be made, but no message that was sent."""
+    session, retries = requests.Session(), Retry(CONNECT_RETRIES, read=False, backoff_factor=0.5)
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retries))
+    return session
 
 
 class SlackHook:
