@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from backtest.decisions import DAEMON_PODS, Observer, choose_workers, fit_together, instance_of
 from backtest.fleet import NEVER, ZONES, Fleet, Machine
@@ -24,7 +25,6 @@ from node_fleet.domain.scaling.decision import Decision, decide
 from node_fleet.domain.scaling.memory_update import record_failure, record_success
 
 PENDING_POD = "shop/web"
-_set = setattr
 
 
 @value_class
@@ -259,16 +259,17 @@ class Deployed:
         A joined machine keeps one object, whose values change in place: building it anew at each reading takes a tenth
         of the replay, and no worker of a snapshot is used after its decision.
         """
-        capacity, known = machine.capacity, self._joined.get(machine.instance_id)
-        if known:
-            _set(known, "phase", machine.state)
-            _set(known, "cpu_percent", machine.cpu_milli(now) / (capacity.vcpus * 10))
-            if known.pods != (pods := machine.pods + DAEMON_PODS):
-                _set(known, "memory_used_mib", capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib)
-                _set(known, "cpu_requested_milli", capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli)
-                _set(known, "memory_requested_mib", capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib)
-                _set(known, "pods", pods)
-            return known
+        capacity, joined = machine.capacity, self._joined.get(machine.instance_id)
+        if joined:
+            shown: Any = joined  # as a Worker, the type checker refuses the assignments
+            shown.phase = machine.state
+            shown.cpu_percent = machine.cpu_milli(now) / (capacity.vcpus * 10)
+            if shown.pods != (pods := machine.pods + DAEMON_PODS):
+                shown.memory_used_mib = capacity.system_memory_mib + machine.pods * capacity.pod_memory_used_mib
+                shown.cpu_requested_milli = capacity.daemon_cpu_milli + machine.pods * capacity.pod_cpu_milli
+                shown.memory_requested_mib = capacity.daemon_memory_mib + machine.pods * capacity.pod_memory_mib
+                shown.pods = pods
+            return joined
         if machine.state == "joining":
             return Worker(
                 instance_id=machine.instance_id,
