@@ -45,7 +45,7 @@ TraceArgument = Annotated[
 ]
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="Settings (cdk.json; with history those deployed): YAML or JSON.")
+    Path | None, typer.Option("--config", help="Settings, as JSON or YAML (cdk.json; with history as deployed).")
 ]
 ChangedOption = Annotated[
     list[str] | None,

@@ -81,7 +81,8 @@ def _file(path: Path, cluster: str = "") -> dict[str, Any]:
         clusters = data["context"].get("clusters") or [{}]
         entry = next((one for one in clusters if one.get("cluster_id") == cluster), None if cluster else clusters[0])
         if entry is None:
-            raise CommandError(f"{path} has no cluster {cluster}", hint="give --cluster with one of that file")
+            known = ", ".join(one.get("cluster_id", "") for one in clusters)
+            raise CommandError(f"{path} has no cluster {cluster}", hint=f"give --cluster with one of these: {known}")
         data = {**entry.get("settings", {}), **{key: entry[key] for key in ("cluster_id", "region") if key in entry}}
         if "volume_gib" in entry.get("workers", {}):
             data["worker_volume_gib"] = entry["workers"]["volume_gib"]

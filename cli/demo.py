@@ -136,7 +136,7 @@ def _simulate(scenario: Scenario, *, as_json: bool, report: Path | None, fixed: 
     begun = real_monotonic()
     target = report or Path("reports") / f"{scenario.name}.html"
     stage = console(stderr=True)
-    note(f"settings: {configuration_file()}, under those of the scenario")
+    note(f"settings: {configuration_file()}, overridden by those of the scenario")
     stage.print(f"{scenario.name}: {scenario.description}", markup=False)
     text = "no report was written and nothing is left"
     with leaving(text), suitable(scenario), simulated_live(scenario, stage) as simulation:

@@ -162,7 +162,7 @@ def _plan(
         raise NoCapacityError(
             f"no worker was launched: EC2 recently refused every pool of {', '.join(placement.instance_types)}; "
             f"node-fleet asks the first of them again in {span(seconds)}. What you can do: add instance types or "
-            "zones, or fix what EC2 refused: the last scale-ups in `node-fleet history` name it"
+            "zones, or fix the cause of the refusals, which `node-fleet history` shows at the last scale-ups"
         )
     return slots
 

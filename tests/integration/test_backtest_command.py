@@ -70,7 +70,7 @@ def test_the_settings_are_those_of_cdk_json_in_the_current_folder_and_the_first_
         assert json.loads(out)["workers"] == [least, 10]
         assert err == f"settings: cluster {cluster} of {tmp_path / 'cdk.json'}, preset flowchart\n"
     code, _, err = typed(capsys, trace, "--cluster", "shop-5")
-    assert code == 1 and "cdk.json has no cluster shop-5" in err
+    assert code == 1 and "cdk.json has no cluster shop-5; give --cluster with one of these: shop-3, shop-4" in err
 
 
 def test_other_configurations_have_the_names_of_their_files(

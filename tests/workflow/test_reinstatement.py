@@ -61,7 +61,7 @@ def test_a_worker_with_pods_in_a_full_fleet_is_left_to_an_operator_in_the_end(fl
     assert taken.instance_id in fleet.ids()
     assert "pods run on the worker" in messages(fleet)
     assert [n.instance_id for n in fleet.state().notices] == [taken.instance_id]
-    advice = f"or keep it, and the next runs uncordon it: ./node-fleet resume --worker {taken.instance_id}"
+    advice = f"or keep it (the next runs uncordon it): ./node-fleet resume --worker {taken.instance_id}"
     assert advice in str(fleet.publisher.messages)
 
 

@@ -59,5 +59,5 @@ def operator_advice(instance_id: str) -> str:
     """What an operator can do about a worker that stays under notice."""
     return (
         "it stays under interruption notice and is not counted; remove it: aws ec2 terminate-instances --instance-ids"
-        f" {instance_id}, or keep it, and the next runs uncordon it: ./node-fleet resume --worker {instance_id}"
+        f" {instance_id}, or keep it (the next runs uncordon it): ./node-fleet resume --worker {instance_id}"
     )
