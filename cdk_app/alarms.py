@@ -20,7 +20,7 @@ class AlarmRule:
 
     `log_of` "states" uses a metric of Step Functions, and "queue" one of the queue of undelivered events.
     `while_off` False: it does not fire while `hibernate` has switched the fleet off, when nothing is measured.
-    `while_held` False: nor while ticks find the lock held, because a run is measured when it ends.
+    `while_held` False: it does not fire while ticks find the lock held, because a run writes its figures when it ends.
     `threshold` "maximum" means the setting max_workers. `description`: what happened and its consequence. `action`:
     what a person can do.
     """

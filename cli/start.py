@@ -174,7 +174,7 @@ def set_up(requirements: str) -> None:
         pip += [*wanted, "--no-compile", "--progress-bar", "off"]
         # A pip keeps one processor busy, and no package is in both files: one pip for each file takes half as long.
         show_progress([[*pip, "-r", str(file)] for file in files], count_pins(files))
-    if requirements == "requirements.txt":  # the tests compile what they import on all processors
+    if requirements == "requirements.txt":  # the tests compile what they import themselves, on all processors
         warm_up()
     STAMP.write_text(pins(requirements), encoding="utf-8")
 

@@ -57,8 +57,8 @@ def _close_execution(services: Services, event: dict[str, Any], dead: str, notic
     run = services.state.take_over(dead, f"clean-up:{event['id']}")
     if run is None:
         other = "the lock is not that execution's"
-        held = other if notices else f"nothing to do: {other}"
-        return _answer(dead, *notices, held, _still_open(services.state.load().operation))
+        lock = other if notices else f"nothing to do: {other}"
+        return _answer(dead, *notices, lock, _still_open(services.state.load().operation))
     operation = services.state.renew(run, even_paused=True).operation
     done = _close(services, run, operation) if operation and may_close(operation, dead) else _still_open(operation)
     services.state.release(run)

@@ -410,7 +410,7 @@ class StateStore:
     def load(self, *, with_memory: bool = True) -> FleetState:
         """The item as it is, read consistently; an empty state when there is none.
 
-        with_memory: False leaves the memory empty, which takes longer to read than the rest of the item.
+        with_memory: False leaves the memory empty; reading it takes longer than the rest of the item.
         """
         item = self._item()
         return self._state(item if with_memory else {**item, "memory": ""})

@@ -172,7 +172,7 @@ def _field_names(path: str) -> tuple[str, ...] | None:
 
 
 def _copy_of_machine(machine: Any, memo: Any) -> Any:
-    """That of an execution. An update sets attributes anew and changes none, so that both may share them."""
+    """The copy that an execution keeps. An update replaces attributes and changes none, so that both may share them."""
     made = copy.copy(machine)
     made.executions = []
     return made
