@@ -154,13 +154,13 @@ def set_up_alone() -> Iterator[None]:
 
 def set_up(requirements: str) -> None:
     """Make .venv and install the packages."""
-    say(f"setting up .venv from {requirements} (once, and again when the pins change)")
+    files = pin_files(requirements)
+    say(f"setting up .venv from {' and '.join(file.name for file in files)} (once, and again when the pins change)")
     if not STAMP.exists():  # completes an environment whose creation was interrupted
         with Moving("making .venv"):
             subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     # The pin files name every dependency, so nothing has to be resolved.
     wanted = ["install", "--no-deps"]
-    files = pin_files(requirements)
     uv = shutil.which("uv")
     if uv:
         given = [word for file in files for word in ("-r", str(file))]
