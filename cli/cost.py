@@ -41,7 +41,6 @@ DAYS_PER_MONTH = HOURS_PER_MONTH / 24
 DAY_SECONDS = 86400
 WEEK_HOURS = 168
 STANDING = {
-    "alarms": ("AWS::CloudWatch::Alarm",),
     "dashboards": ("AWS::CloudWatch::Dashboard",),
     "secrets": ("AWS::SecretsManager::Secret",),
     "keys": ("AWS::KMS::Key",),
@@ -213,15 +212,22 @@ def usage_of(settings: Settings, changes_per_day: int, grafana_hours: int) -> Mo
 
 
 def standing_usage(*, metric_requests: float) -> MonthlyUsage:
-    """Counted in the template: alarms, dashboards, secrets, keys, metrics, NAT gateways."""
+    """Counted in the template: alarms, dashboards, secrets, keys, metrics, NAT gateways.
+
+    CloudWatch bills an alarm once for each metric in its formula (Infracost counts the same).
+    """
     from simulator.simulation import synthesised_template
 
     template = synthesised_template()
     counted: dict[str, Any] = {name: len(list(template.resources(*kinds))) for name, kinds in STANDING.items()}
+    alarms = [
+        one.properties.get("Metrics", ({"MetricStat": {}},)) for one in template.resources("AWS::CloudWatch::Alarm")
+    ]
     filters = len(list(template.resources("AWS::Logs::MetricFilter")))
     nat = len(list(template.resources("AWS::EC2::NatGateway")))
     return MonthlyUsage(
         **counted,
+        alarms=sum("MetricStat" in metric for metrics in alarms for metric in metrics),
         metrics=RUN_METRICS + filters,
         metric_requests=metric_requests,
         nat_hours=nat * HOURS_PER_MONTH,
@@ -282,7 +288,7 @@ def missing_of(found: Bill) -> tuple[str, ...]:
 
 
 def _used(line: BillLine) -> str:
-    """For example: 9 alarms, 1 dashboard."""
+    """For example: 10 alarm metrics, 1 dashboard."""
     return f"{_quantity(line.quantity)} {line.unit.removesuffix('s') if line.quantity == 1 else line.unit}"
 
 

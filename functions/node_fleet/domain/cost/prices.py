@@ -116,7 +116,7 @@ SERVICES: Mapping[str, UnitPrice] = {
     "log_gb": UnitPrice(name="CloudWatch Logs", usd=0.70, per=1, free=5, unit="GB written"),
     "messages": UnitPrice(name="SNS", usd=0.50, per=1e6, free=1e6, unit="messages"),
     "metrics": UnitPrice(name="CloudWatch metrics", usd=0.30, per=1, free=10, unit="metrics"),
-    "alarms": UnitPrice(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarms"),
+    "alarms": UnitPrice(name="CloudWatch alarms", usd=0.10, per=1, free=10, unit="alarm metrics"),
     "dashboards": UnitPrice(name="CloudWatch dashboards", usd=3.0, per=1, free=3, unit="dashboards"),
     "metric_requests": UnitPrice(
         name="CloudWatch requests of Grafana", usd=0.01, per=1e3, free=0, unit="metrics requested"
