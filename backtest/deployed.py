@@ -238,7 +238,7 @@ class Deployed:
 
     def snapshot(self, fleet: Fleet) -> Snapshot:
         """The snapshot that CollectMetrics makes of this fleet."""
-        workers = tuple(self._worker(machine, fleet.now) for machine in fleet.machines)
+        workers = tuple([self._worker(machine, fleet.now) for machine in fleet.machines])
         standby = tuple(
             StandbyWorker(
                 instance_id=machine.instance_id,

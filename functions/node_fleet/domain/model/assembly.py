@@ -64,7 +64,7 @@ def total_load(nodes: Iterable[NodeUsage]) -> FleetLoad:
         cpu_percent, cpu_max = sum(map(operator.mul, percents, cores)) / sum(cores), max(percents)
     if memory:
         used, total = zip(*memory, strict=True)
-        memory_percent, memory_max = 100 * sum(used) / sum(total), max(100 * u / t for u, t in memory)
+        memory_percent, memory_max = 100 * sum(used) / sum(total), max([100 * u / t for u, t in memory])
     return FleetLoad(
         cpu_percent=cpu_percent,
         cpu_max_percent=cpu_max,
