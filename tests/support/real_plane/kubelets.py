@@ -116,7 +116,9 @@ class Kubelets:
     def _report(self, machine: Machine) -> None:
         """A node that the control plane gave up, as after a pause of this computer, is Ready again."""
         node = self._api.find("nodes", "", machine.node_name)
-        if node is not None and not condition_is_true(node, "Ready"):
+        if node is None or condition_is_true(node, "Ready"):
+            return
+        if machine.serves:  # asked after the reading: the node of a machine that has ended meanwhile stays lost
             self.recover(machine)
 
     def _watch_pods(self) -> None:
