@@ -32,7 +32,7 @@ def test_no_other_field_can_be_added() -> None:
         Point(x=1).z = 2  # type: ignore[attr-defined]
 
 
-def test_the_type_checker_is_told_that_no_field_is_assigned_again() -> None:
-    told = value_class.__dataclass_transform__  # type: ignore[attr-defined]
-    told = {**told["kwargs"], **told}  # Python 3.11 keeps frozen_default among the unknown ones
-    assert told["frozen_default"] and told["kw_only_default"]
+def test_type_checkers_refuse_to_assign_to_a_field() -> None:
+    marks = value_class.__dataclass_transform__  # type: ignore[attr-defined]
+    marks = {**marks["kwargs"], **marks}  # Python 3.11 keeps frozen_default among the unknown ones
+    assert marks["frozen_default"] and marks["kw_only_default"]
