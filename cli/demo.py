@@ -110,9 +110,14 @@ def read_scenario(name: str) -> Scenario:
 
 @contextmanager
 def suitable(scenario: Scenario) -> Iterator[None]:
-    """A scenario whose settings contradict those of cdk.json ends the command inside the block."""
+    """Wrong settings end the command inside the block: those of cdk.json, or of the scenario that contradict them."""
+    from cdk_app.synth import SynthesisError  # loads the CDK's packages
+
     try:
         yield
+    except SynthesisError as error:
+        text = str(error).removeprefix("node-fleet: ")
+        raise WrongUseError(f"{configuration_file()}: {text}", hint="correct that file, nothing was run") from error
     except InvalidSettingsError as error:
         text = f"scenario {scenario.name} with the settings of cdk.json: {error}"
         raise WrongUseError(text, hint="give the scenario its own preset, for example preset: node-fleet") from error

@@ -40,10 +40,11 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
         is_end = is_open and is_last and not is_kept
         cluster_id = services.settings.cluster_id
         services.publisher.publish(interruption_message(interruption, cluster_id, text, alerts, is_end=is_end))
-    if has_ended and not is_kept:
-        services.state.drop_notice(interruption.instance_id)
-    elif not is_kept:
-        services.state.remove_notice(interruption.instance_id, claimed_by=interruption.claimed_by)
+    if not is_kept:
+        if has_ended:
+            services.state.drop_notice(interruption.instance_id)
+        else:
+            services.state.remove_notice(interruption.instance_id, claimed_by=interruption.claimed_by)
     data = {"interruption": event["interruption"], "settle": settle, "text": text}
     services.records.put_event("interruption_end", services.clock.now(), data, key=interruption.event_key)
     return {"status": "kept" if is_kept else "closed", "sentence": text}
