@@ -1,7 +1,8 @@
 """Builds the control plane of the conformance tests, and kube-state-metrics, from the Go modules in tests/conformance.
 
 Each binary lies in .cache, under a name made of the module's files, so that a change of them builds it again. CI starts
-`python -m tests.support.real_plane.build` beside the other tests; the test that needs a binary first waits for it.
+`python3 -m tests.support.real_plane.build` beside the other tests; the test that needs a binary first waits for it. It
+starts before anything is installed, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-
-from node_fleet.domain.model.value_class import value_class
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = ROOT / "tests/conformance"
@@ -28,7 +28,7 @@ class BuildError(Exception):
     """A program could not be built; the message has the reason."""
 
 
-@value_class
+@dataclass(frozen=True, kw_only=True)
 class GoProgram:
     """A program that a Go module builds. `variables`: the package whose version variables the build sets."""
 
