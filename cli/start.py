@@ -23,7 +23,7 @@ except ImportError:  # Windows
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
-PIP = "pip==26.3"
+UV = "uv==0.13.9"
 WIDTH, MOVE_SECONDS = 74, 0.2
 """Of the line that moves during the set-up: its characters, and the time between two movements."""
 STAMP = VENV / "node-fleet-pins"
@@ -153,30 +153,45 @@ def set_up_alone() -> Iterator[None]:
 
 
 def set_up(requirements: str) -> None:
-    """Make .venv and install the packages."""
+    """Make .venv and install the packages: with uv, which takes seconds, or with pip where uv does not work."""
     files = pin_files(requirements)
     say(f"setting up .venv from {' and '.join(file.name for file in files)} (once, and again when the pins change)")
     if not STAMP.exists():  # completes an environment whose creation was interrupted
-        with Moving("making .venv"):
-            subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
     # The pin files name every dependency, so nothing has to be resolved.
-    wanted = ["install", "--no-deps"]
-    uv = shutil.which("uv")
-    if uv:
-        given = [word for file in files for word in ("-r", str(file))]
-        subprocess.run([uv, "pip", *wanted, *given, "--python", str(PYTHON)], check=True)
-    else:
-        pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        # The pip of Python 3.11 takes three times as long to read the index. It has to do where it cannot be renewed.
-        with Moving("renewing pip"):
-            subprocess.run([*pip, "install", PIP], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
-        pip += [*wanted, "--no-compile", "--progress-bar", "off"]
-        # A pip keeps one processor busy, and no package is in both files: one pip for each file takes half as long.
-        show_progress([[*pip, "-r", str(file)] for file in files], count_pins(files))
+    wanted = ["install", "--no-deps", *(word for file in files for word in ("-r", str(file)))]
+    uv = shutil.which("uv") or fetched_uv()
+    if not uv or not install_with_uv(uv, wanted):
+        install_with_pip(wanted, count_pins(files))
     if requirements == "requirements.txt":  # the tests compile what they import themselves, on all processors
         warm_up()
     STAMP.write_text(pins(requirements), encoding="utf-8")
+
+
+def fetched_uv() -> str | None:
+    """The uv that the pip of this Python puts into .venv; None where there is no pip, or no uv for this machine."""
+    command = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--no-deps", UV]
+    with Moving("fetching uv"):
+        fetched = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return None if fetched.returncode else str(PYTHON.parent / "uv")
+
+
+def install_with_uv(uv: str, wanted: list[str]) -> bool:
+    """Whether uv could install this. It shows bars of its own on a terminal; what it cannot do it prints."""
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    done = subprocess.run([uv, "pip", *wanted, *quiet, "--python", str(PYTHON)], check=False)
+    if done.returncode:
+        say("uv failed, as printed above; pip, which has settings of its own, takes over")
+    return done.returncode == 0
+
+
+def install_with_pip(wanted: list[str], total: int) -> None:
+    """Install this with pip, and show a bar over so many packages."""
+    with Moving("preparing pip"):
+        subprocess.run([str(PYTHON), "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL)
+    # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
+    pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], total)
 
 
 def warm_up() -> None:
@@ -215,26 +230,13 @@ class Moving:
                 return
 
 
-def show_progress(commands: Sequence[Sequence[str]], total: int) -> None:
-    """Run these pips at the same time and show which package they work on.
-
-    A bar on a terminal, else one line for each quarter of the packages.
-    """
-    from concurrent.futures import ThreadPoolExecutor  # only the set-up needs it
-
-    counted = itertools.count(1)
-    with Moving("starting pip") as line_shown, ThreadPoolExecutor(len(commands)) as at_once:
-        ended = list(at_once.map(lambda command: follow(command, counted, total, line_shown), commands))
-    for command, (status, lines) in zip(commands, ended, strict=True):
-        if status:
-            sys.stderr.writelines(lines[-20:])
-            raise subprocess.CalledProcessError(status, command)
-
-
-def follow(command: Sequence[str], counted: Iterator[int], total: int, line_shown: Moving) -> tuple[int, list[str]]:
-    """Run one pip, show its packages, and return its status and the lines that explain a failure."""
-    kept: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+def show_progress(command: Sequence[str], total: int) -> None:
+    """Run pip and show which package it works on: a bar on a terminal, else one line for each quarter of them."""
+    kept, counted = [], itertools.count(1)
+    with (
+        Moving("starting pip") as line_shown,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip,
+    ):
         for line in pip.stdout or ():
             words = line.split()
             if words[:1] == ["Collecting"]:
@@ -243,7 +245,9 @@ def follow(command: Sequence[str], counted: Iterator[int], total: int, line_show
                 line_shown.text = "unpacking"
             elif not line.startswith("  Using cached"):
                 kept.append(line)
-    return pip.returncode, kept
+    if pip.returncode:
+        sys.stderr.writelines(kept[-20:])
+        raise subprocess.CalledProcessError(pip.returncode, command)
 
 
 def show_bar(line: Moving, done: int, total: int, text: str) -> None:

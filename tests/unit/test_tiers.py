@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
@@ -116,15 +116,10 @@ def test_a_check_beside_the_tests_that_finds_something_fails_the_command_and_is_
 
 def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["boto3", "moto", "rich", "typer"]
-    pips = [
-        [sys.executable, "-c", f"print('Collecting {a}==1.0\\nCollecting {b}==1.0')"] for a, b in (names[:2], names[2:])
-    ]
-    start_script.show_progress(pips, total=4)
-    numbers, shown = zip(
-        *(line.split(" of 4 packages: ") for line in capsys.readouterr().err.splitlines()), strict=True
-    )
-    assert sorted(number[-1] for number in numbers) == ["1", "2", "3", "4"]
-    assert sorted(shown) == names
+    lines = "\\n".join(f"Collecting {name}==1.0" for name in names)
+    start_script.show_progress([sys.executable, "-c", f"print('{lines}')"], total=4)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [f"node-fleet: {number} of 4 packages: {name}" for number, name in enumerate(names, 1)]
 
 
 class Terminal(io.StringIO):
@@ -158,11 +153,9 @@ def test_a_step_of_the_set_up_that_reports_nothing_still_moves_on_a_terminal(
 
 def test_a_failing_pip_is_quoted(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     fails = "print('ERROR: No matching distribution found'); raise SystemExit(1)"
-    passes = "for number in range(40): print(f'Collecting package{number}==1.0')"
-    for scripts in ((fails, passes), (passes, fails)):
-        with pytest.raises(CalledProcessError, match="ERROR"):
-            start_script.show_progress([[sys.executable, "-c", script] for script in scripts], total=40)
-        assert capsys.readouterr().err.splitlines()[-1:] == ["ERROR: No matching distribution found"]
+    with pytest.raises(CalledProcessError, match="ERROR"):
+        start_script.show_progress([sys.executable, "-c", fails], total=40)
+    assert capsys.readouterr().err == "ERROR: No matching distribution found\n"
 
 
 def test_two_first_commands_at_the_same_time_set_up_once(
@@ -186,36 +179,94 @@ def test_two_first_commands_at_the_same_time_set_up_once(
     assert begun == ["requirements.txt"]
 
 
-@pytest.mark.parametrize("has_uv", [True, False])
-def test_set_up_uses_uv_where_it_is_installed(
-    start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_uv: bool
-) -> None:
-    commands: list[list[str]] = []
+STEPS = ("venv --without-pip", "install --no-deps uv", "uv pip install", "ensurepip", "--no-input install")
+VENV, FETCH, WITH_UV, PIP, WITH_PIP = STEPS
+REAL_RUN = subprocess.run
+
+
+@dataclass
+class SetUp:
+    """What a set-up runs in place of the real commands; those that have a word of `failing` fail."""
+
+    failing: tuple[str, ...] = ()
+    commands: list[list[str]] = field(default_factory=list)
+
+    def run(self, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        self.commands.append(command)
+        failed = any(word in " ".join(command) for word in self.failing)
+        if failed and options.get("check"):
+            raise CalledProcessError(1, command)
+        return subprocess.CompletedProcess(command, int(failed))
+
+    def show_progress(self, command: list[str], total: int) -> None:
+        assert total > 80
+        self.run(command, check=True)
+
+    @property
+    def steps(self) -> list[str]:
+        """Each command by the words that tell it from the others."""
+        return [next(step for step in STEPS if step in " ".join(command)) for command in self.commands]
+
+
+@pytest.fixture
+def set_up(start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SetUp:
+    made = SetUp()
     monkeypatch.setattr(start_script, "STAMP", tmp_path / "pins")
     monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
-    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/uv" if has_uv else None)
-    monkeypatch.setattr(start_script.subprocess, "run", lambda command, **_: commands.append(command))
-    monkeypatch.setattr(start_script, "show_progress", lambda pips, total: commands.extend(pips))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(start_script.subprocess, "run", made.run)
+    monkeypatch.setattr(start_script, "show_progress", made.show_progress)
     monkeypatch.setattr(start_script, "warm_up", lambda: None)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("failing", "steps"),
+    [
+        ((), [VENV, FETCH, WITH_UV]),
+        ((FETCH,), [VENV, FETCH, PIP, WITH_PIP]),
+        ((WITH_UV,), [VENV, FETCH, WITH_UV, PIP, WITH_PIP]),
+    ],
+    ids=["uv is fetched", "no uv for this machine", "uv does not reach the index"],
+)
+def test_set_up_fetches_uv_and_falls_back_on_pip(
+    start_script: Any, set_up: SetUp, failing: tuple[str, ...], steps: list[str]
+) -> None:
+    set_up.failing = failing
     start_script.install("requirements-dev.txt")
     start_script.install("requirements-dev.txt")  # the stamp says that nothing is left to do
     start_script.install("requirements.txt")  # the larger set includes it
-    venv, *others = commands
-    assert venv[1:3] == ["-m", "venv"]
-    files = [str(ROOT / "requirements.txt"), str(ROOT / "requirements-dev.txt")]
-    if has_uv:
-        assert [command[:4] for command in others] == [["/usr/bin/uv", "pip", "install", "--no-deps"]]
-        assert set(files) <= set(others[0])
-    else:
-        renewed, *pips = others
-        assert renewed[-2:] == ["install", start_script.PIP]
-        assert [[word for word in pip if word in files] for pip in pips] == [[file] for file in files]
-        monkeypatch.undo()
-        shown = subprocess.run([*pips[0], "--help"], capture_output=True, text=True, check=False)
+    assert set_up.steps == steps
+    assert {str(ROOT / "requirements.txt"), str(ROOT / "requirements-dev.txt")} <= {*set_up.commands[-1]}
+
+
+def test_set_up_uses_the_uv_of_the_machine(start_script: Any, set_up: SetUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    start_script.install("requirements.txt")
+    assert set_up.steps == [VENV, WITH_UV]
+    assert set_up.commands[-1][0] == "/usr/bin/uv"
+    assert str(ROOT / "requirements-dev.txt") not in set_up.commands[-1]
+
+
+def test_a_set_up_that_fails_names_the_step_and_is_not_complete(
+    start_script: Any, set_up: SetUp, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up.failing = (WITH_UV, WITH_PIP)
+    assert start_script.main(["demo"]) == 1
+    assert capsys.readouterr().err.endswith(".venv failed: pip ended with status 1\n")
+    assert not start_script.STAMP.exists()
+
+
+def test_uv_and_pip_know_the_options_that_the_set_up_gives_them(start_script: Any, set_up: SetUp) -> None:
+    set_up.failing = (WITH_UV,)
+    start_script.install("requirements.txt")
+    fetch, pip = set_up.commands[1], set_up.commands[-1]
+    for command in (fetch, pip):
+        shown = REAL_RUN([*command, "--help"], capture_output=True, text=True, check=False)
         assert (shown.returncode, "pip install" in shown.stdout) == (0, True), shown.stderr
 
 
-def test_no_package_is_in_both_pin_files_because_each_has_its_own_pip_at_the_same_time() -> None:
+def test_no_package_is_in_both_pin_files() -> None:
     files = [(ROOT / name).read_text(encoding="utf-8") for name in ("requirements.txt", "requirements-dev.txt")]
     small, large = ({name.lower() for name in re.findall(r"^([\w.-]+)==", text, re.M)} for text in files)
     assert small and large and not small & large
