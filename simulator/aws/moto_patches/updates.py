@@ -1,7 +1,7 @@
 """Answers UpdateItem by the plan of its kind: what moto parses and validates for each call is done once for a kind.
 
 A kind is everything in a call but its key and the values. moto answers the first call of a kind, which validates it,
-and each call that a plan does not cover: a condition that does not hold, a missing operand, a new item, a large one.
+and each call that a plan does not cover: a condition that does not hold, a missing operand, a large item.
 """
 
 from __future__ import annotations
@@ -162,23 +162,26 @@ def _carried_out(plan: _Plan, table: Any, parameters: Mapping[str, Any]) -> dict
     values, key = parameters.get("ExpressionAttributeValues", {}), parameters["Key"]
     if key.keys() != set(table.attribute_keys):
         return None
-    item = table.get_item(*(DynamoType(key[name]) for name in table.attribute_keys))
+    place = [DynamoType(key[name]) for name in table.attribute_keys]
+    item = table.get_item(*place)
     plan.values.update(values)
-    if item is None or item.size() > LARGE_BYTES or not plan.condition.expr(item):
+    if not plan.condition.expr(item) or (item is not None and item.size() > LARGE_BYTES):
         return None
-    new = {name: make(item.attrs, values) for name, make in plan.steps if make}
+    old = {} if item is None else dict(item.attrs)
+    new = {name: make(old, values) for name, make in plan.steps if make}
     if any(value is None for value in new.values()) or sum(value.size() for value in new.values()) > LARGE_BYTES:
         return None
-    old = dict(item.attrs)
+    if item is None:
+        table.put_item(key)
+        item = table.get_item(*place)
     for name, make in plan.steps:
         if make:
             dict.__setitem__(item.attrs, name, new[name])  # without moto's check of the size
         else:
             item.attrs.pop(name, None)
     answer: dict[str, Any] = {"ConsumedCapacity": {"TableName": parameters["TableName"], "CapacityUnits": 0.5}}
-    returned = parameters.get("ReturnValues", "NONE")
-    if returned != "NONE":
-        answer["Attributes"] = _plain(old if returned == "ALL_OLD" else item.attrs)
+    if shown := {"NONE": {}, "ALL_OLD": old, "ALL_NEW": item.attrs}[parameters.get("ReturnValues", "NONE")]:
+        answer["Attributes"] = _plain(shown)
     return answer
 
 
