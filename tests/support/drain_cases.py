@@ -88,7 +88,7 @@ def keeps_worker(case: dict[str, Any]) -> bool:
     """Whether node-fleet would keep (or wait for) the worker that hosts this pod."""
     node_facts = case["extra"].get("node", {})
     if case["scope"] == "terminate":
-        verdict = judge_termination("gone", still_ready=node_facts["ready"], waited=10, limit=600)
+        verdict = judge_termination("gone", still_ready=node_facts["ready"], waited=10, limit=600, standby=False)
         return verdict.status == "waiting"
     now = rules.epoch(NOW)
     node = {"metadata": {"name": "worker-1", "annotations": node_facts.get("annotations", {})}}

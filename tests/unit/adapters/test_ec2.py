@@ -14,6 +14,7 @@ import pytest
 
 from node_fleet.adapters.ec2 import Ec2Fleet
 from node_fleet.adapters.ec2_instances import instance_of
+from node_fleet.adapters.fleet_request import fleet_request
 from node_fleet.domain.model.errors import Ec2Error, LaunchConfigurationError, ServerNotFoundError
 from node_fleet.domain.model.operation import LaunchRequest
 from node_fleet.domain.model.snapshot import STATUS_CHECK, SYSTEM_CHECK, Instance, Market
@@ -180,6 +181,19 @@ def test_the_explicit_version_is_asked_for_and_tagged(fleet: Bench, version: str
     assert tags["TemplateVersion"] == version and len(answer.launched) == 1
     (launched,) = fleet.tools.ec2.find(answer.launched).values()
     assert launched.template_version == version
+
+
+@pytest.mark.parametrize(
+    ("version", "named"), [("", {"v1.35.4+k3s1", "0a1b2c3d"}), ("3", {"v1.35.4+k3s1", "0a1b2c3d"}), ("2", set())]
+)
+def test_what_an_earlier_version_of_the_launch_template_installs_is_no_tag(version: str, named: set[str]) -> None:
+    settings = Settings(
+        launch_template_id="lt-1", launch_template_version="3", k3s_version="v1.35.4+k3s1", bootstrap_hash="0a1b2c3d"
+    )
+    asked = fleet_request(settings, request(1), "up-1", version)
+    tags = {t["Key"]: t["Value"] for t in asked["TagSpecifications"][0]["Tags"]}
+    assert tags["TemplateVersion"] == (version or "3")
+    assert {tags[key] for key in ("K3sVersion", "Bootstrap") if key in tags} == named
 
 
 @pytest.mark.parametrize("types", [("t3.small", "t3a.small"), ("t3a.small", "t3.small")])

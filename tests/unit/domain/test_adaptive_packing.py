@@ -88,6 +88,13 @@ class TestFirstFitDecreasing:
     def test_no_more_than_the_most_are_opened(self) -> None:
         assert packed([shape(30)], [], capacity(), 2) == (2, 16)
 
+    def test_a_kind_that_holds_the_pod_alone_but_not_beside_the_running_workers_opens_none(self) -> None:
+        one_each_zone = {"key": ZONE, "namespaces": ["shop"], "selector": {"matchLabels": {"app": "db"}}}
+        opened, left = pack(
+            [listed(3, namespace="shop", labels={"app": "db"}, anti=[one_each_zone])], [capacity()], [capacity()], 10
+        )
+        assert (opened, left) == ([], 2)
+
     def test_zones_keep_pods_apart_and_name_the_pools_that_may_serve(self) -> None:
         pods = [selecting(2, ZONE, "a"), selecting(2, ZONE, "b")]
         opened = choose_new_workers(pods, [capacity(zone="a")], KINDS, Policy())

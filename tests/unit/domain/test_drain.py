@@ -255,6 +255,8 @@ TERMINATIONS = [
     ("running", False, 60, "waiting", None),
     ("running", False, 61, "not_terminated", "drained"),
     ("pending", False, 61, "not_terminated", "drained"),
+    ("stopped", False, 600, "waiting", None),
+    ("stopped", False, 601, "set_aside", "set_aside"),
 ]
 
 
@@ -262,7 +264,7 @@ TERMINATIONS = [
 def test_a_node_is_forgotten_only_after_its_machine_is_gone(
     ec2: str, ready: bool, waited: int, status: str, phase: str | None
 ) -> None:
-    verdict = judge_termination(ec2, still_ready=ready, waited=waited, limit=600)
+    verdict = judge_termination(ec2, still_ready=ready, waited=waited, limit=600, standby=False)
     assert (verdict.status, verdict.phase) == (status, phase)
 
 

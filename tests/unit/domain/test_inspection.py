@@ -89,6 +89,20 @@ def test_a_dash_stands_for_an_instance_or_an_owner_that_a_node_does_not_have(
     assert (found.known, found.instance_id, found.cordoned_by) == (True, instance, owner)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"node {A} absent 1",
+        f"node {A} - open - ready x 0",
+        f"node {A} - open - ready 0 x",
+        f"node {A} - open - ready 0",
+    ],
+)
+def test_a_line_about_a_node_with_a_word_too_much_or_without_its_counts_makes_it_unknown(line: str) -> None:
+    assert parse_node_check(f"node {A} absent\nend", A).known
+    assert not parse_node_check(f"{line}\nend", A).known
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_unknown_and_never_an_error(text: str) -> None:
     read = [parse_inspection(text), parse_inspection(whole(text.replace("\n", " "))), parse_node_check(text, A)]

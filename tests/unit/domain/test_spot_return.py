@@ -64,7 +64,14 @@ class TestTheReturn:
 
     @pytest.mark.parametrize(
         ("spot", "total", "percent", "is_below"),
-        [(2, 4, 75, True), (3, 4, 75, False), (1, 2, 75, False), (0, 1, 50, False), (0, 1, 51, True), (0, 3, 0, False)],
+        [
+            (2, 4, 75, True),
+            (3, 4, 75, False),
+            (1, 2, 75, False),
+            (0, 1, 50, False),
+            (0, 1, 51, True),
+            (3, 13, 27, True),
+        ],
     )
     def test_a_return_brings_the_fleet_strictly_nearer_to_the_share(
         self, spot: int, total: int, percent: int, is_below: bool

@@ -233,6 +233,7 @@ def test_without_a_copy_the_server_runs_on_and_the_next_run_tries_again(services
     services.server.answers["HibernateServer"] = [answer(CHECKED), answer("result: not-kept no space", 68)]
     status, kinds, given = step(services)
     assert (status, kinds, given["hibernate"]["notify"]) == ("waiting", ["hibernate_failed"], True)
+    assert "the fleet cannot be switched off: " in str(given["alerts"])
     assert (services.ec2.switched, remembered(services).backup_id) == ([], "")
 
 
@@ -311,7 +312,9 @@ def test_a_server_that_someone_started_by_hand_keeps_the_fleet_on(services: Fake
 def test_a_server_that_is_gone_is_reported_as_a_failed_wake_up(services: FakeServices) -> None:
     known(services, "off")
     services.ec2.server_state = ""
-    assert step(services)[:2] == ("waiting", ["wake_failed"])
+    status, kinds, given = step(services)
+    assert (status, kinds) == ("waiting", ["wake_failed"])
+    assert "the fleet cannot be switched on: " in str(given["alerts"])
 
 
 # on ----------------------------------------------------------------------------------------------------------------

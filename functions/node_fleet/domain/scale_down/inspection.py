@@ -157,7 +157,7 @@ def parse_node_check(text: str, node_name: str) -> NodeCheck:
     """The check of that node in `text`; unknown when anything is missing or malformed."""
     lines = text.strip().splitlines()
     words = lines[-2].split(" ") if len(lines) > 1 and lines[-1] == "end" else []
-    if words[:3] == ["node", node_name, "absent"]:
+    if words == ["node", node_name, "absent"]:
         return NodeCheck(known=True)
     if len(words) != _FIELDS_OF_A_NODE or words[:2] != ["node", node_name] or not all(map(_COUNT.match, words[6:])):
         return NodeCheck(known=False, detail=f"the answer about node {node_name} was cut or cannot be read")

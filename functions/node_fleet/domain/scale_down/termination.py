@@ -32,7 +32,7 @@ def has_ended(ec2_state: str, *, standby: bool) -> bool:
 
 
 def judge_termination(
-    ec2_state: str, still_ready: bool, waited: int, limit: int, *, standby: bool = False
+    ec2_state: str, still_ready: bool, waited: int, limit: int, *, standby: bool
 ) -> TerminationVerdict:
     """What EC2's state means, `waited` seconds after the request. still_ready: its node is shown as Ready."""
     ended, request = has_ended(ec2_state, standby=standby), "StopInstances" if standby else "TerminateInstances"

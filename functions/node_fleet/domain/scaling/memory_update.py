@@ -198,7 +198,7 @@ def record_reboots(memory: Memory, operation: Operation, now: int) -> Memory:
     rebooted = {t.instance_id: now for t in operation.rebooted}
     kept = {i: at for i, at in memory.rebooted.items() if i not in rebooted}
     newest = sorted({**kept, **rebooted}.items(), key=lambda item: item[1])[-REBOOTS_KEPT:]
-    return replace(memory, rebooted=dict(newest)) if rebooted else memory
+    return replace(memory, rebooted=dict(newest))
 
 
 def record_failure(memory: Memory, key: str, at: int, policy: Policy, *, weight: int = 1) -> Memory:
