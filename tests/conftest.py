@@ -23,6 +23,7 @@ from tests.support.file_order import WaitingTogether, begin_elsewhere, distribut
 from tests.support.handler_coverage import branches_not_run, measurement
 from tests.support.quick_run import record_quick_run
 from tests.support.recorded_calls import LEDGER, granted, judge
+from tests.support.terse_workers import report_less
 from tests.support.tiers import (
     QUICK_EXAMPLES,
     QUICK_PROFILE,
@@ -71,6 +72,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if FOLDER not in os.environ:
         os.environ[FOLDER] = tempfile.mkdtemp(prefix="node-fleet-tests-")
     config.stash[COVERAGE] = measurement(Path(os.environ[FOLDER]), PROCESS)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before a worker says that it is ready."""
+    report_less(session.config)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -14,14 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CalledProcessError
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import settings
+from xdist.remote import WorkerInteractor
 
 from tests.support.changed_files import reached_tests
 from tests.support.file_order import LONG_FIRST, WAITING, WaitingTogether, begin_elsewhere, turn
 from tests.support.quick_run import QuickRun, last_quick_run, record_quick_run
+from tests.support.terse_workers import report_less
 from tests.support.tiers import QUICK_EXAMPLES, QUICK_PROFILE, examples, not_drawn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -363,3 +366,37 @@ def test_no_property_has_more_examples_in_the_quick_tier_than_its_limit(profile:
         assert [examples(number).max_examples for number in (10, 25, 120)] == drawn
     finally:
         settings.load_profile(before)
+
+
+def report(when: str, outcome: str = "passed", duration: float = 0.0) -> dict[str, Any]:
+    return {"when": when, "outcome": outcome, "duration": duration}
+
+
+@pytest.mark.parametrize(
+    ("verbose", "xmlpath", "is_terse"), [(0, None, True), (-1, None, True), (1, None, False), (0, "junit.xml", False)]
+)
+def test_a_worker_reports_each_call_and_all_that_failed_was_skipped_or_took_long(
+    verbose: int, xmlpath: str | None, is_terse: bool
+) -> None:
+    worker: Any = WorkerInteractor.__new__(WorkerInteractor)  # without a channel
+    sent: list[tuple[str, dict[str, Any]]] = []
+    worker.sendevent = lambda name, **event: sent.append((name, event.get("data", {})))
+    plugins = SimpleNamespace(get_plugins=lambda: [worker, object()])
+    options = SimpleNamespace(verbose=verbose, xmlpath=xmlpath)
+    report_less(cast(pytest.Config, SimpleNamespace(option=options, pluginmanager=plugins)))
+    needed = [
+        ("collectionfinish", {}),
+        *[("testreport", report("call", outcome)) for outcome in ("passed", "failed", "skipped")],
+        *[("testreport", report(when, outcome)) for when in ("setup", "teardown") for outcome in ("failed", "skipped")],
+        ("testreport", report("setup", duration=0.1)),
+        ("runtest_protocol_complete", {}),
+    ]
+    dispensable = [
+        ("logstart", {}),
+        ("testreport", report("setup", duration=0.09)),
+        ("testreport", report("teardown")),
+        ("logfinish", {}),
+    ]
+    for name, data in [*needed, *dispensable]:
+        worker.sendevent(name, **({"data": data} if data else {}))
+    assert sent == (needed if is_terse else [*needed, *dispensable])
