@@ -188,7 +188,11 @@ def install_with_uv(uv: str, wanted: list[str]) -> bool:
 def install_with_pip(wanted: list[str], total: int) -> None:
     """Install this with pip, and show a bar over so many packages."""
     with Moving("preparing pip"):
-        subprocess.run([str(PYTHON), "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL)
+        command = [str(PYTHON), "-m", "ensurepip"]
+        made = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if made.returncode:
+        python = f"{sys.executable} has no pip and cannot make one"
+        raise SetUpError(f"setting up {VENV} failed: {python}; install uv, or what gives it pip (Debian: python3-venv)")
     # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], total)

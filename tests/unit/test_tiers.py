@@ -251,12 +251,21 @@ def test_set_up_uses_the_uv_of_the_machine(start_script: Any, set_up: SetUp, mon
     assert str(ROOT / "requirements-dev.txt") not in set_up.commands[-1]
 
 
+@pytest.mark.parametrize(
+    ("failing", "why"),
+    [
+        ((WITH_UV, WITH_PIP), "pip ended with status 1\n"),
+        ((FETCH, PIP), "has no pip and cannot make one; install uv, or what gives it pip (Debian: python3-venv)\n"),
+        ((VENV,), "venv ended with status 1\n"),
+    ],
+)
 def test_a_set_up_that_fails_names_the_step_and_is_not_complete(
-    start_script: Any, set_up: SetUp, capsys: pytest.CaptureFixture[str]
+    start_script: Any, set_up: SetUp, capsys: pytest.CaptureFixture[str], failing: tuple[str, ...], why: str
 ) -> None:
-    set_up.failing = (WITH_UV, WITH_PIP)
+    set_up.failing = failing
     assert start_script.main(["demo"]) == 1
-    assert capsys.readouterr().err.endswith(".venv failed: pip ended with status 1\n")
+    said = capsys.readouterr().err
+    assert ".venv failed: " in said and said.endswith(why)
     assert not start_script.STAMP.exists()
 
 
