@@ -38,7 +38,7 @@ class Calculated:
 
 @pytest.fixture
 def calculated(monkeypatch: pytest.MonkeyPatch) -> Calculated:
-    found, advance, choose = Calculated(), trials.advance_trials, trials.choose_plan
+    found, advance, policy = Calculated(), trials.advance_trials, ADAPTIVE.policy()
 
     def advanced(
         tried: PlanTrials, needs: tuple[WorkerNeed, ...], now: int, seen: trials.Seen, *, keep: float
@@ -49,15 +49,11 @@ def calculated(monkeypatch: pytest.MonkeyPatch) -> Calculated:
         found.waited += (after.waited[plan] - tried.waited[plan] / divided) / one
         found.held += (after.held[plan] - tried.held[plan] / divided) / one
         found.used += max(seen.least, seen.demand) * min(seen.minutes, trials.GAP_MINUTES)
+        chosen = trials.choose_plan(after, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
+        found.plan = trials.PLANS.index(chosen.plan)
         return after
 
-    def chosen(tried: PlanTrials, *, wait_cost: float, change_cost: float) -> trials.PlanChoice:
-        choice = choose(tried, wait_cost=wait_cost, change_cost=change_cost)
-        found.plan = trials.PLANS.index(choice.plan)
-        return choice
-
     monkeypatch.setattr(trials, "advance_trials", advanced)
-    monkeypatch.setattr(trials, "choose_plan", chosen)
     return found
 
 

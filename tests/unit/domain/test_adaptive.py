@@ -12,6 +12,7 @@ from node_fleet.domain.model.memory import AdaptiveMemory, Memory, PlanTrials, S
 from node_fleet.domain.model.snapshot import Snapshot, Worker
 from node_fleet.domain.model.weight import LimitUse
 from node_fleet.domain.scaling.decision import Decision, decide
+from node_fleet.domain.scaling.strategies.adaptive import trials
 from node_fleet.domain.scaling.strategies.adaptive.capacity import CapacityEstimate, estimate_capacity
 from node_fleet.domain.scaling.tick import make_tick
 from node_fleet.payload import from_payload, to_payload
@@ -76,6 +77,22 @@ def test_a_terse_decision_differs_in_texts_only(seen: Snapshot) -> None:
         (c.name, c.verdict, c.value) for c in explained.evidence if c.name not in ("headroom_cost", "scale_down_delay")
     ]
     assert kept == [(c.name, c.verdict, c.value) for c in bare.evidence]
+
+
+@pytest.mark.parametrize(("counts", "times"), [((5, 5), 0), ((1, 0, 0, 0), 1)])
+def test_a_terse_decision_chooses_a_plan_once_and_only_where_workers_may_be_started_or_removed(
+    counts: tuple[int, ...], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, choose = steady_memory(*counts), trials.choose_plan
+    chosen: list[PlanTrials] = []
+
+    def counted(tried: PlanTrials, **costs: float) -> trials.PlanChoice:
+        chosen.append(tried)
+        return choose(tried, **costs)
+
+    monkeypatch.setattr(trials, "choose_plan", counted)
+    decide(fleet_of(*counts), memory, POLICY, START, terse=True)
+    assert len(chosen) == times
 
 
 class TestUp:

@@ -5,6 +5,7 @@ Applies headroom.py and trials.py to the capacity estimate; strategy.py decides 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from node_fleet.domain.model.memory import AdaptiveMemory, OpenRise, PodSums
@@ -19,18 +20,37 @@ PACE_WINDOW = (60, 180)
 """The age in seconds of the reading that the pace is measured from."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Evaluation:
     """The headroom and the plan for one reading. learned: the memory afterwards.
 
-    start: up to how many workers to start; keep: how many must stay.
+    hold: the workers that are worth their price, between the `limits`. The plan is chosen when a caller first needs it:
+    most readings ask for no change.
     """
 
+    tick: Tick
+    capacity: CapacityEstimate
     choice: headroom.HeadroomChoice
-    plan: trials.PlanChoice
-    start: int
-    keep: int
+    limits: tuple[int, int]
+    hold: int
     learned: AdaptiveMemory
+
+    @functools.cached_property
+    def plan(self) -> trials.PlanChoice:
+        policy = self.tick.policy
+        return trials.choose_plan(self.learned.tried, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
+
+    @property
+    def start(self) -> int:
+        """Up to how many workers to start; never more than `hold`."""
+        price = self.plan.plan.start_price
+        price = min(price, trials.JOINT_PRICE) if self.capacity.new_workers else price
+        return _within(self.limits, self.choice.start(price))
+
+    @property
+    def keep(self) -> int:
+        """How many workers must stay."""
+        return self.plan.plan.kept(self.learned.needs, self.tick.read_at, self.hold)
 
 
 def with_defaults(learned: AdaptiveMemory) -> AdaptiveMemory:
@@ -54,7 +74,7 @@ def learn_pod_size(tick: Tick, learned: AdaptiveMemory) -> PodSums:
 def evaluate(
     tick: Tick, capacity: CapacityEstimate, learned: AdaptiveMemory, minimum: int, pods: PodSums
 ) -> Evaluation:
-    """Learn from this reading, then choose the headroom and the plan. pods: the sums after this reading."""
+    """Choose the headroom for this reading, and learn from it. pods: the sums after this reading."""
     policy, now, demand, keep = tick.policy, tick.read_at, capacity.demand, _keep(tick.policy)
     if learned.places != capacity.pods_per_worker:
         learned = replace(learned, places=capacity.pods_per_worker, read_at=0, before_at=0, open=())
@@ -94,12 +114,7 @@ def evaluate(
             boot_seconds=boot,
             adding_since=0 if joined else learned.adding_since,
         )
-    plan = trials.choose_plan(learned.tried, wait_cost=policy.wait_cost, change_cost=policy.change_cost)
-    price = min(plan.plan.start_price, trials.JOINT_PRICE) if capacity.new_workers else plan.plan.start_price
-    start = _within(limits, choice.start(price))
-    return Evaluation(
-        choice=choice, plan=plan, start=start, keep=plan.plan.kept(learned.needs, now, hold), learned=learned
-    )
+    return Evaluation(tick=tick, capacity=capacity, choice=choice, limits=limits, hold=hold, learned=learned)
 
 
 def _keep(policy: Policy) -> float:

@@ -69,7 +69,8 @@ def _evaluate_requests(
     for_headroom = 0
     pending = Check(name="pending", verdict="missing", text="pending pods missing", setting="pending_readings")
     if pending_pods:
-        for_headroom = min(math.ceil(result.start - capacity.have - 1e-6) - tick.unknown, tick.headroom)
+        if _missing(tick, capacity, result.hold) > 0:  # else no plan starts a worker
+            for_headroom = min(_missing(tick, capacity, result.start), tick.headroom)
         left, waiting = pending_pods.left, pending_pods.waiting
         verdict: Verdict = "up" if capacity.new_workers else "hold" if waiting else "ok"
         text = f"pending {left} (unschedulable, oldest {pending_pods.oldest_seconds} s)" if left else "pending 0"
@@ -83,6 +84,11 @@ def _evaluate_requests(
         change.add, change.bypasses_cooldown = add, True
         change.new_workers = capacity.new_workers
         change.rule = "pending" if capacity.new_workers else "headroom"
+
+
+def _missing(tick: Tick, capacity: CapacityEstimate, workers: int) -> int:
+    """How many workers are missing to this capacity."""
+    return math.ceil(workers - capacity.have - 1e-6) - tick.unknown
 
 
 def _headroom_check(tick: Tick, capacity: CapacityEstimate, choice: HeadroomChoice, *, up: bool) -> Check:
