@@ -77,6 +77,7 @@ def test_a_terse_decision_differs_in_texts_only(seen: Snapshot) -> None:
         (c.name, c.verdict, c.value) for c in explained.evidence if c.name not in ("headroom_cost", "scale_down_delay")
     ]
     assert kept == [(c.name, c.verdict, c.value) for c in bare.evidence]
+    assert {c.text for c in bare.evidence if c.name in ("cpu", "memory", "headroom")} == {""}
 
 
 @pytest.mark.parametrize(("counts", "times"), [((5, 5), 0), ((1, 0, 0, 0), 1)])

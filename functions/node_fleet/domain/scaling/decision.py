@@ -76,7 +76,7 @@ class _Outcome:
 def decide(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, terse: bool = False) -> Decision:
     """Decide for one tick. `now` is epoch seconds UTC. The same arguments always give the same decision.
 
-    terse: leaves out the sentence, the reasons and the texts about headroom and plan, for a back-test.
+    terse: leaves out the sentence, the reasons and the texts about load, headroom and plan, for a back-test.
     """
     tick = make_tick(snapshot, memory, policy, now, terse=terse)
     minimum = effective_minimum(tick)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from node_fleet.domain.model.instance_types import capacity
@@ -17,78 +17,76 @@ from node_fleet.domain.scaling.tick import Tick, finite
 Resource = Literal["cpu", "memory"]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Load:
-    """A load in percent, its thresholds, and how many readings it must be over the high one."""
-
-    label: str
-    value: float | None
-    high: float
-    low: float
-    needed: int
-
-
 def evaluate_load(tick: Tick, streaks: dict[str, Streak]) -> list[Check]:
     """The check of CPU and, where use_memory is on, of memory. Adds their streaks to `streaks`."""
     policy, snapshot = tick.policy, tick.snapshot
-    loads = [
-        _Load(
-            label="CPU",
-            value=finite(snapshot.cpu_percent),
-            high=policy.cpu_up_percent,
-            low=policy.cpu_down_percent,
-            needed=policy.cpu_readings,
-        )
-    ]
+    high, low, needed = policy.cpu_up_percent, policy.cpu_down_percent, policy.cpu_readings
+    checks = [_evaluate(tick, "cpu", snapshot.cpu_percent, streaks, high=high, low=low, needed=needed)]
     if policy.use_memory:
-        loads.append(
-            _Load(
-                label="memory",
-                value=finite(snapshot.memory_percent),
-                high=policy.memory_up_percent,
-                low=policy.memory_down_percent,
-                needed=policy.memory_readings,
-            )
-        )
-    return [_evaluate(tick, load, streaks) for load in loads]
+        high, low, needed = policy.memory_up_percent, policy.memory_down_percent, policy.memory_readings
+        checks.append(_evaluate(tick, "memory", snapshot.memory_percent, streaks, high=high, low=low, needed=needed))
+    return checks
 
 
-def _evaluate(tick: Tick, load: _Load, streaks: dict[str, Streak]) -> Check:
-    name, value = load.label.lower(), load.value
-    streak = advance_streak(tick, streaks, name, None if value is None else value > load.high)
-    readings = streak.readings if streak else 0
-    verdict, text = _verdict(tick, load, streak)
-    is_low = verdict == "down"
-    return Check(
+def _evaluate(
+    tick: Tick,
+    name: Resource,
+    percent: float | None,
+    streaks: dict[str, Streak],
+    *,
+    high: float,
+    low: float,
+    needed: int,
+) -> Check:
+    """The check of a load in percent, which must be over the high threshold for so many readings."""
+    value = finite(percent)
+    streak = advance_streak(tick, streaks, name, None if value is None else value > high)
+    verdict = _verdict(tick, name, value, streak, high=high, low=low, needed=needed)
+    check = Check(
         name=name,
         verdict=verdict,
-        text=text,
+        text="",
         value=value,
-        threshold=load.low if is_low else load.high,
-        readings=readings,
-        needed=load.needed,
-        setting=f"{name}_{'down' if is_low else 'up'}_percent",
+        threshold=low if verdict == "down" else high,
+        readings=streak.readings if streak else 0,
+        needed=needed,
+        setting=f"{name}_{'down' if verdict == 'down' else 'up'}_percent",
     )
+    return check if tick.terse else replace(check, text=_text(tick, name, check))
 
 
-def _verdict(tick: Tick, load: _Load, streak: Streak | None) -> tuple[Verdict, str]:
-    value = load.value
+def _verdict(
+    tick: Tick, name: Resource, value: float | None, streak: Streak | None, *, high: float, low: float, needed: int
+) -> Verdict:
     if value is None:
-        return "missing", f"{load.label} missing"
-    text = f"{load.label} {value:.1f} %"
-    if value < load.low:
-        return "down", f"{text} under {load.low:g} %"
-    if value <= load.high:
-        return "ok", f"{text} {'at' if value == load.high else 'under'} {load.high:g} %"
-    text, readings = f"{text} over {load.high:g} %", streak.readings if streak else 0
-    if readings < load.needed:
-        return "waiting", f"{text}, reading {readings} of {load.needed}"
-    if not is_sustained(streak, load.needed, tick.policy):
-        return "waiting", f"{text} for {count_of(readings, 'reading')}, not long enough yet"
-    later = percent_once_joined(tick, value, "memory" if load.label == "memory" else "cpu")
-    if later <= load.high:
-        return "hold", f"{text}, but {later:.1f} % with {joining_workers(tick)}"
-    return "up", f"{text} for {count_of(readings, 'reading')}"
+        return "missing"
+    if value < low:
+        return "down"
+    if value <= high:
+        return "ok"
+    if not is_sustained(streak, needed, tick.policy):
+        return "waiting"
+    return "hold" if percent_once_joined(tick, value, name) <= high else "up"
+
+
+def _text(tick: Tick, name: Resource, check: Check) -> str:
+    """For example: CPU 91.0 % over 85 % for 2 readings."""
+    label, value, threshold = "CPU" if name == "cpu" else name, check.value, check.threshold
+    if value is None:
+        return f"{label} missing"
+    text, readings = f"{label} {value:.1f} %", count_of(check.readings, "reading")
+    if check.verdict == "down":
+        return f"{text} under {threshold:g} %"
+    if check.verdict == "ok":
+        return f"{text} {'at' if value == threshold else 'under'} {threshold:g} %"
+    text = f"{text} over {threshold:g} %"
+    if check.verdict == "waiting" and check.readings < check.needed:
+        return f"{text}, reading {check.readings} of {check.needed}"
+    if check.verdict == "waiting":
+        return f"{text} for {readings}, not long enough yet"
+    if check.verdict == "hold":
+        return f"{text}, but {percent_once_joined(tick, value, name):.1f} % with {joining_workers(tick)}"
+    return f"{text} for {readings}"
 
 
 def sizes_of(workers: Sequence[Worker], resource: Resource) -> list[int]:
