@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,20 @@ from tests.support.decisions import START, TICK, pods, snapshot, worker, workers
 
 POLICY = Policy()
 ALERT = Alert(kind="k", text="t")
+
+
+CHANGED = {"since", "readings", "predictive_hold_until", "predictive_hold_workers", "predicted_hour", "launched_for"}
+CHANGED |= {"not_helped", "plain_owners", "back_offs", "fresh", "alerted", "learned", "launch_image", "roll_out"}
+CHANGED |= {"rebooted", "spot_pools", "spot_at"}
+"""The fields of the memory that a decision fills."""
+STORED: dict[type, Any] = {str: "stored", int: 7, tuple: ("stored",), dict: {"stored": 7}}
+
+
+def test_a_decision_keeps_every_other_field_of_the_memory() -> None:
+    """It makes the memory field by field, so that one which is added later can be forgotten."""
+    kept = {f.name: STORED[type(getattr(Memory(), f.name))] for f in fields(Memory) if f.name not in CHANGED}
+    found = decide(snapshot(), Memory(**kept), POLICY, START).memory
+    assert {name: getattr(found, name) for name in kept} == kept
 
 
 @pytest.mark.parametrize(("ago", "is_new"), [(None, True), (0, False), (3600, False), (3601, True)])

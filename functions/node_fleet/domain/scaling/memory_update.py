@@ -35,30 +35,42 @@ def update_memory(
     alerted: dict[str, int],
     roll_out: RollOut,
 ) -> Memory:
-    """The memory after this decision. The end of the operation adds record_success or record_failure."""
+    """The memory after this decision. The end of the operation adds record_success or record_failure.
+
+    It names every field: `replace` takes more than twice the time, in each decision of a back-test.
+    """
     before = _with_spot_hours(tick)
     launched_for, not_helped = before.launched_for, before.not_helped
     if pending_pods:
         launched_for, not_helped = pending_pods.launched_for, dict(pending_pods.not_helped)
         if launching and pending_pods.left:
             launched_for = add_launch(pending_pods, tick.now)
-    return replace(
-        before,
+    return Memory(
+        last_action=before.last_action,
+        last_action_at=before.last_action_at,
+        last_reason=before.last_reason,
         since=change.streaks if tick.readable else _kept_streaks(tick),
         readings=_readings(tick),
         predictive_hold_until=prediction.hold_until,
         predictive_hold_workers=prediction.hold_workers,
         predicted_hour=prediction.hour_judged,
-        launched_for=launched_for,
-        not_helped=not_helped,
-        plain_owners=plain_owners(tick),
+        dry_pools=before.dry_pools,
         back_offs=_kept_back_offs(tick),
-        fresh=fresh,
+        not_helped=not_helped,
+        launched_for=launched_for,
+        plain_owners=plain_owners(tick),
         alerted=alerted,
+        suspects=before.suspects,
+        fresh=fresh,
         learned=change.learned or before.learned,
         launch_image=tick.snapshot.launch_image,
         roll_out=roll_out,
+        totals=before.totals,
+        succeeded_at=before.succeeded_at,
         rebooted=_kept_reboots(tick),
+        spot_pools=before.spot_pools,
+        spot_at=before.spot_at,
+        unsent=before.unsent,
     )
 
 
