@@ -20,7 +20,7 @@ def new_alerts(tick: Tick, found: Found) -> tuple[tuple[Alert, ...], dict[str, i
     """The alerts that are not reported yet, and key -> when the cause was last seen (epoch), to be stored."""
     quiet = tick.policy.alert_quiet_seconds
     alerted = {key: seen for key, seen in tick.memory.alerted.items() if tick.now - seen <= quiet}
-    new = tuple(alert for key, alert in found if key not in alerted)
+    new = tuple([alert for key, alert in found if key not in alerted])
     alerted.update({key: tick.now for key, _ in found})
     return new, alerted
 
@@ -33,7 +33,7 @@ def standing_alerts(tick: Tick, pending_pods: PendingPods | None, streaks: dict[
     streaks: those of this reading.
     """
     found = _metrics_alerts(tick, streaks)
-    if pending_pods:
+    if pending_pods and pending_pods.listed:
         shapes = (*(shape for shape, _ in pending_pods.unfit), *pending_pods.stuck)
         found += [
             (kind := f"{check.name}:{shape_key(shape)}", Alert(kind=kind, text=check.text))
@@ -121,12 +121,13 @@ def missing_names(tick: Tick) -> list[str]:
     """The names of what the reading lacks, without metrics that may be absent."""
     snapshot, policy = tick.snapshot, tick.policy
     names = set(snapshot.missing)
-    loads = {"cpu_percent": snapshot.cpu_percent, "memory_percent": snapshot.memory_percent}
-    names |= {name for name, value in loads.items() if finite(value) is None}
-    names |= {"pending"} if snapshot.pending is None else set()
-    if not names:
-        return []
-    return sorted(name for name in names if _is_required(name, policy))
+    if finite(snapshot.cpu_percent) is None:
+        names.add("cpu_percent")
+    if finite(snapshot.memory_percent) is None:
+        names.add("memory_percent")
+    if snapshot.pending is None:
+        names.add("pending")
+    return sorted([name for name in names if _is_required(name, policy)])
 
 
 def _is_required(name: str, policy: Policy) -> bool:

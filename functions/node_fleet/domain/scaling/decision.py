@@ -5,6 +5,7 @@ It holds the order of the rules and the limits that apply to all of them. signal
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -47,14 +48,22 @@ if TYPE_CHECKING:
 __all__ = ["STRATEGIES", "Action", "Check", "Decision", "Verdict", "decide"]
 
 
-def _apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
-    """Loaded when it decides: a cold start of a fleet without `adaptive` need not wait for it."""
+_Strategy = Callable[[Tick, "PendingPods | None", int], DesiredChange]
+
+
+@functools.cache
+def _adaptive() -> _Strategy:
+    """Loaded when it first decides: a cold start of a fleet without `adaptive` need not wait for it."""
     from node_fleet.domain.scaling.strategies.adaptive.strategy import apply_adaptive
 
-    return apply_adaptive(tick, pending_pods, minimum)
+    return apply_adaptive
 
 
-STRATEGIES: dict[str, Callable[[Tick, PendingPods | None, int], DesiredChange]] = {
+def _apply_adaptive(tick: Tick, pending_pods: PendingPods | None, minimum: int) -> DesiredChange:
+    return _adaptive()(tick, pending_pods, minimum)
+
+
+STRATEGIES: dict[str, _Strategy] = {
     "thresholds": apply_thresholds,
     "adaptive": _apply_adaptive,
 }
@@ -310,7 +319,8 @@ def _decision(
 ) -> Decision:
     checks = change.checks
     difference = {"scale_up": outcome.count, "scale_down": -outcome.count}.get(outcome.action, 0)
-    sentence, reasons = "", tuple[str, ...]()
+    sentence = ""
+    reasons: tuple[str, ...] = ()
     if not tick.terse:
         sentence = explain.sentence(tick, outcome.action, outcome.count, outcome.lead, checks)
         triggers = [c for c in checks if c is outcome.lead or c.verdict in ("up", "blocked")]

@@ -22,6 +22,8 @@ READINGS = 2
 
 def not_ready_too_long(tick: Tick) -> list[Worker]:
     """Workers that have been NotReady for not_ready_replace_seconds or longer, the longest first."""
+    if not tick.not_ready:
+        return []
     limit = tick.policy.not_ready_replace_seconds
     found = [w for w in tick.not_ready if w.not_ready_seconds >= limit]
     return sorted(found, key=lambda w: (-w.not_ready_seconds, w.instance_id))

@@ -45,8 +45,10 @@ def outdated_workers(tick: Tick, streaks: Mapping[str, Streak] | None = None) ->
     nor one that was just rebooted.
     """
     streaks = tick.memory.since if streaks is None else streaks
-    repairs, found = tick.live and not many_unhealthy(tick, streaks), list[Outdated]()
     rebooted, expires = recovering(tick), bool(tick.policy.expire_after_seconds)
+    found: list[Outdated] = []
+    has_conditions = any([worker.conditions for worker in tick.workers])
+    repairs = has_conditions and tick.live and not many_unhealthy(tick, streaks)
     for worker in tick.workers:
         ill = repairs and worker.conditions and worker.instance_id not in rebooted
         if ill and (words := unhealthy_words(tick, worker, streaks)):
@@ -73,11 +75,12 @@ def _returning(tick: Tick, others: Collection[str]) -> list[Outdated]:
 def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
     """One check for each reason, which names the first worker and what is different, and one of rebooted workers."""
     checks = []
-    for reason, setting in SETTINGS.items():
+    for reason in dict.fromkeys([o.reason for o in outdated]):
         same = [o for o in outdated if o.reason == reason]
-        if same:
-            text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"
-            checks.append(Check(name=reason, verdict="ok", text=text, value=len(same), setting=setting, aside=True))
+        text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"
+        checks.append(
+            Check(name=reason, verdict="ok", text=text, value=len(same), setting=SETTINGS[reason], aside=True)
+        )
     if text := recovering_text(tick):
         checks.append(Check(name="reboot", verdict="ok", text=text, setting="reboot_wait_seconds", aside=True))
     return checks

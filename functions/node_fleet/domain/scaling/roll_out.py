@@ -92,8 +92,7 @@ def lost_replacement(snapshot: Snapshot, current: Replacement | None) -> str:
 def surge(tick: Tick) -> int:
     """Usable workers beyond the fleet's size, because the worker that they replace still runs."""
     current = tick.memory.roll_out.current
-    usable = {w.instance_id for w in tick.usable}
-    return int(current is not None and {current.worker, current.replacement} <= usable)
+    return int(current is not None and {current.worker, current.replacement} <= {w.instance_id for w in tick.usable})
 
 
 def is_rebooted_first(tick: Tick, decision: Decision) -> bool:

@@ -77,7 +77,8 @@ class Tick:
 
 def make_tick(snapshot: Snapshot, memory: Memory, policy: Policy, now: int, *, terse: bool = False) -> Tick:
     """Count the snapshot once. The order of its workers does not matter."""
-    workers, of_phase = snapshot.counted, defaultdict[Phase, list[Worker]](list)
+    workers = snapshot.counted
+    of_phase: defaultdict[Phase, list[Worker]] = defaultdict(list)
     for worker in workers:
         of_phase[worker.phase].append(worker)
     read_at = snapshot.read_at or snapshot.at

@@ -20,6 +20,8 @@ from node_fleet.domain.scaling.tick import Tick, finite
 def evaluate_custom_metrics(tick: Tick, streaks: dict[str, Streak]) -> list[tuple[Check, bool]]:
     """A check for every configured metric, and whether it allows a removal. Adds the streaks to `streaks`."""
     metrics, before = tick.policy.custom_metrics, tick.memory.since
+    if not metrics:
+        return []
     readings = {r.name: r for r in tick.snapshot.custom}
     if not readings and not any(name.startswith("custom:") for name in before):
         return list(_all_missing(metrics))
