@@ -16,7 +16,6 @@ from node_fleet.domain.model.snapshot import NewWorker, PodShape
 from node_fleet.domain.scaling.signals.new_workers import pack
 from node_fleet.domain.scaling.signals.type_mix import choose_new_workers
 from node_fleet.domain.scaling.strategies.adaptive.typical_pod import (
-    FreeCapacity,
     PodSize,
     free_capacity,
     learn_pods,
@@ -196,7 +195,7 @@ SIZE = PodSize(cpu_milli=250, memory_mib=128, daemon_cpu_milli=20, daemon_memory
     ],
 )
 def test_slots_are_what_the_scarcest_resource_allows(cpu: int, memory: int, pods: int, expected: int) -> None:
-    assert slots(FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=pods), SIZE) == expected
+    assert slots((cpu, memory, pods), SIZE) == expected
 
 
 def filled(count: int) -> Any:
@@ -269,8 +268,7 @@ def test_free_capacity_is_what_is_allocatable_less_what_is_requested(
     changes: dict[str, Any], cpu: int, memory: int, count: int
 ) -> None:
     partly_used = worker(1, **changes)
-    free = free_capacity(partly_used, whole_capacity(partly_used))
-    assert free == FreeCapacity(cpu_milli=cpu, memory_mib=memory, pods=count)
+    assert free_capacity(partly_used, whole_capacity(partly_used)) == (cpu, memory, count)
 
 
 @pytest.mark.parametrize("least", [0, 3])
@@ -287,7 +285,7 @@ def test_the_fewest_pods_of_all_readings_are_kept() -> None:
 def test_a_typical_pod_of_one_unit_still_fills_a_worker() -> None:
     """The smallest request that is one: a thousandth of a core, and 1 MiB."""
     tiny = PodSize(cpu_milli=1, memory_mib=1)
-    assert slots(FreeCapacity(cpu_milli=5, memory_mib=9, pods=110), tiny) == 5
-    assert slots(FreeCapacity(cpu_milli=9, memory_mib=4, pods=110), tiny) == 4
+    assert slots((5, 9, 110), tiny) == 5
+    assert slots((9, 4, 110), tiny) == 4
     one = typical_pod(PodSums(workers=1, pods=1, pods_squared=1, cpu=70, pods_cpu=70, memory=30, pods_memory=30), ())
     assert one is not None and (one.cpu_milli, one.memory_mib) == (70, 30)

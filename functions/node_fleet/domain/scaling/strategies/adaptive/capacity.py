@@ -128,16 +128,16 @@ def _new_worker_capacity(tick: Tick, offers: list[tuple[Worker, FreeCapacity]]) 
     """
     types = tick.policy.instance_types
     first = types[:1]
-    like = {whole for w, whole in offers if w.instance_type in first} or {whole for _, whole in offers}
+    like = [whole for w, whole in offers if w.instance_type in first] or [whole for _, whole in offers]
     if like:
         return max(like)
     size = next((found for t in types if (found := offered(t))), None)
-    return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=PODS_PER_NODE) if size else None
+    return (size[0], size[1], PODS_PER_NODE) if size else None
 
 
 def _without_daemons(free: FreeCapacity, size: PodSize) -> FreeCapacity:
     cpu, memory, pods = free
-    return FreeCapacity(cpu - size.daemon_cpu_milli, memory - size.daemon_memory_mib, pods - size.daemon_pods)
+    return cpu - size.daemon_cpu_milli, memory - size.daemon_memory_mib, pods - size.daemon_pods
 
 
 def _slots_per_pod(shape: PodShape, available: FreeCapacity, per_worker: int) -> float:
@@ -154,7 +154,8 @@ def _free_and_used_slots(offers: Iterable[tuple[Worker, FreeCapacity]], size: Po
         if whole not in empty:
             empty[whole] = slots(_without_daemons(whole, size), size)
         free = slots(free_capacity(w, whole), size)
-        found.append((free, max(0, empty[whole] - free)))
+        used = empty[whole] - free
+        found.append((free, used if used > 0 else 0))
     return found
 
 
@@ -188,7 +189,7 @@ def _new_workers(
 
 def _joining_capacity(w: Worker, new: FreeCapacity, policy: Policy) -> FreeCapacity:
     size = None if w.instance_type in policy.instance_types[:1] else offered(w.instance_type)
-    return FreeCapacity(cpu_milli=size[0], memory_mib=size[1], pods=new.pods) if size else new
+    return (size[0], size[1], new[2]) if size else new
 
 
 def _with_daemons(node: Node, size: PodSize) -> Node:

@@ -55,7 +55,10 @@ class HeadroomChoice:
 
     def start(self, price: float) -> int:
         """Up to how many workers to start when each must save more than this."""
-        return self.workers - sum(saved <= price for saved in self.savings)
+        workers = self.workers
+        for saved in self.savings:
+            workers -= saved <= price
+        return workers
 
 
 def pace(change: float, seconds: int) -> int:
@@ -71,7 +74,7 @@ def initial_counts() -> tuple[float, ...]:
 
 def unit(demand: float) -> float:
     """The unit of rises in workers: one worker, or a tenth of the demand of a large fleet."""
-    return max(1.0, demand / 10)
+    return demand / 10 if demand > 10 else 1.0
 
 
 def close_rises(
@@ -89,7 +92,7 @@ def close_rises(
     for rise in open_rises:
         age = now - rise.at
         late = age > horizon_seconds + SLACK_SECONDS
-        highest = rise.highest if late else max(rise.highest, demand)
+        highest = rise.highest if late or demand < rise.highest else demand
         if age < horizon_seconds - SLACK_SECONDS / 2:
             still_open.append(rise if highest == rise.highest else replace(rise, highest=highest))
         elif age <= 3 * horizon_seconds:

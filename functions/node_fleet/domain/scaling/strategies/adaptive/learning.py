@@ -145,7 +145,8 @@ def _join_seconds(tick: Tick, learned: AdaptiveMemory) -> int:
 
 def _within(limits: tuple[int, int], workers: int) -> int:
     least, most = limits
-    return min(most, max(least, workers))
+    workers = least if workers < least else workers
+    return most if workers > most else workers
 
 
 def _seen(
@@ -159,12 +160,12 @@ def _seen(
     minimum: int,
 ) -> trials.Seen:
     """This reading for the trials. before: the memory before it. boot: seconds from a decision to the join."""
-    least, most = minimum * capacity.mean, limits[1]
+    least, most, demand = minimum * capacity.mean, limits[1], capacity.demand
     minutes = (tick.read_at - before.read_at) / 60 if before.read_at else 0.0
     return trials.Seen(
         starts=tuple([_within(limits, choice.start(price)) for price in trials.START_PRICES]),
         hold=_within(limits, choice.workers),
-        demand=min(float(most), capacity.demand),
+        demand=demand if demand < most else float(most),
         least=least,
         most=most,
         minutes=minutes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -145,32 +146,36 @@ def advance_trials(tried: PlanTrials, needs: Sequence[WorkerNeed], now: int, see
     weight = tried.weight / keep
     if weight >= HIGHEST_WEIGHT:
         tried, weight = _divided(tried), weight / HIGHEST_WEIGHT
-    one, demand, used = UNITS * weight, seen.demand, max(seen.least, seen.demand)
+    one, demand, least = UNITS * weight, seen.demand, seen.least
+    used = demand if demand > least else least
     kept = _kept_by_delay(needs, now, seen.hold)
     had, moved, turns, waited = tried.workers, tried.moved, tried.turns, tried.waited
     before: tuple[int, ...] = ()
     if not (had[0] or tried.readings):  # a fleet of no worker is one as well
         had = tuple(start for start in seen.starts for _ in kept)
-    if max(had) > seen.most:  # the maximum was lowered
+    sizes = set(had)
+    if max(sizes) > seen.most:  # the maximum was lowered
         had = tuple([min(n, int(seen.most)) for n in had])
-    lowest = max(min(had), seen.least)
+        sizes = set(had)
+    lowest = max(min(sizes), seen.least)
     workers = _next_workers(had, seen.starts, kept, math.ceil(demand - 1e-6) if demand > lowest else 0)
     if tried.before and demand > seen.demand_before:
         rises, price = _late_rises(tried.before, had, seen), one * seen.late_pod_minutes
         waited = tuple([total + round(rise * price) for total, rise in zip(waited, rises, strict=True)])
     if workers != had:
         to = [(after > before) - (after < before) for before, after in zip(had, workers, strict=True)]
-        turn = round(one)
-        turns = tuple([total + (turn if a * b < 0 else 0) for total, a, b in zip(turns, to, moved, strict=True)])
+        turned = list(map(operator.mul, to, moved))  # -1 where the direction changes
+        if -1 in turned:
+            turn = round(one)
+            turns = tuple([total + turn if sign < 0 else total for total, sign in zip(turns, turned, strict=True)])
         moved = tuple([a or b for a, b in zip(to, moved, strict=True)])
         before = had if 1 in to else ()
-    sizes = set(had)
     if demand > lowest:
         price = one * seen.wait_pod_minutes
         missing = {n: round(max(0.0, demand - max(n, seen.least)) * price) for n in sizes}
         waited = tuple([total + missing[n] for total, n in zip(waited, had, strict=True)])
     rate = one * min(seen.minutes, GAP_MINUTES)
-    amounts = {n: round(max(0.0, n - used) * rate) for n in sizes}
+    amounts = {n: round((n - used) * rate) if n > used else 0 for n in sizes}
     return PlanTrials(
         workers=workers,
         before=before,

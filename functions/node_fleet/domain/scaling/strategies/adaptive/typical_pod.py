@@ -6,7 +6,6 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from node_fleet.domain.model.instance_types import PODS_PER_NODE
 from node_fleet.domain.model.memory import PodSums
@@ -26,27 +25,27 @@ class PodSize:
     daemon_pods: int = 0
 
 
-class FreeCapacity(NamedTuple):
-    """What one worker has for pods, in whole or beside what its pods request."""
-
-    cpu_milli: float
-    memory_mib: float
-    pods: int
+FreeCapacity = tuple[float, float, int]
+"""What one worker has for pods, in whole or beside what its pods request: CPU in milli, memory in MiB, pods."""
 
 
 def whole_capacity(worker: Worker) -> FreeCapacity:
     """What the worker offers when it is empty."""
     pods = worker.pods_allocatable
-    return FreeCapacity(
-        worker.cpu_allocatable_milli or 0, worker.memory_allocatable_mib or 0, PODS_PER_NODE if pods is None else pods
+    return (
+        worker.cpu_allocatable_milli or 0,
+        worker.memory_allocatable_mib or 0,
+        PODS_PER_NODE if pods is None else pods,
     )
 
 
 def free_capacity(worker: Worker, whole: FreeCapacity) -> FreeCapacity:
     """What the worker has free by its requests. whole: what it offers when it is empty."""
     cpu, memory, pods = whole
-    return FreeCapacity(
-        cpu - (worker.cpu_requested_milli or 0), memory - (worker.memory_requested_mib or 0), pods - (worker.pods or 0)
+    return (
+        cpu - (worker.cpu_requested_milli or 0),
+        memory - (worker.memory_requested_mib or 0),
+        pods - (worker.pods or 0),
     )
 
 
@@ -123,9 +122,9 @@ def _daemon_pods(sums: PodSums, slope: float, start: float) -> int:
 def slots(free: FreeCapacity, size: PodSize) -> int:
     """The number of typical pods that this capacity holds, limited by its scarcest resource."""
     (free_cpu, free_memory, pods), cpu, memory = free, size.cpu_milli, size.memory_mib
-    fits = float(pods)
-    if cpu > 0 and free_cpu / cpu < fits:
-        fits = free_cpu / cpu
-    if memory > 0 and free_memory / memory < fits:
-        fits = free_memory / memory
-    return max(0, math.floor(fits + _ROUNDING))
+    fits: float = pods
+    if cpu > 0 and (by_cpu := free_cpu / cpu) < fits:
+        fits = by_cpu
+    if memory > 0 and (by_memory := free_memory / memory) < fits:
+        fits = by_memory
+    return math.floor(fits + _ROUNDING) if fits > 0 else 0
