@@ -6,6 +6,7 @@ several types, each with its own size.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Literal
@@ -79,7 +80,8 @@ class Machine:
 
     def cpu_milli(self, now: int) -> float:
         """Mean use over the last CPU window, or since it joined if that is shorter. now: the last time in `history`."""
-        since = max(now - CPU_WINDOW_SECONDS, self.joined_at)
+        since, joined_at = now - CPU_WINDOW_SECONDS, self.joined_at
+        since = joined_at if joined_at > since else since
         if since >= now:
             return 0.0
         history = self.history
@@ -285,7 +287,7 @@ class Fleet:
         unplaced = min(pods, self.pending)
         self._dequeue(unplaced, newest=True)
         for _ in range(pods - unplaced):
-            max(self.machines, key=_pods_of).pods -= 1
+            max(self.machines, key=operator.attrgetter("pods")).pods -= 1
         self.running -= pods - unplaced
 
     def _dequeue(self, pods: int, *, newest: bool) -> None:
@@ -305,19 +307,16 @@ class Fleet:
         capacity = self.capacity
         limit = capacity.pod_cpu_limit_milli * seconds
         idle = capacity.pod_idle_cpu_milli * seconds
-        each = min(limit, idle + used_milli_seconds / self.running) if self.running else 0.0
+        each = idle + used_milli_seconds / self.running if self.running else 0.0
+        each = each if each < limit else limit
         system = capacity.system_cpu_milli * seconds
         for machine in self.machines:
             used, most = system + machine.pods * each, machine.most_cpu_milli * seconds
             used = used if used < most else most
             if machine.state != "joining":
-                machine.busy += used
-                machine.history.append((until, machine.busy))
+                machine.busy = busy = machine.busy + used
+                machine.history.append((until, busy))
             machine.credits.use(used / 1000, seconds)
-
-
-def _pods_of(machine: Machine) -> int:
-    return machine.pods
 
 
 def _share_of(machine: Machine) -> float:

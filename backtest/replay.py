@@ -113,7 +113,8 @@ def _phase(fleet: Fleet, phase: Phase, sizer: Sizer, points: _Points) -> None:
         if points.seconds:
             points.record(fleet)
         change_at = changes[index + 1][0] if index + 1 < count else end
-        until = max(now + 1, min(change_at, fleet.next_event_at, sizer.wakes_at(), end))
+        until = min(change_at, fleet.next_event_at, sizer.wakes_at(), end)
+        until = until if until > now else now + 1
         fleet.advance(until, phase.used_between(now, until))
         now = until
         if index + 1 < count and changes[index + 1][0] <= now:

@@ -27,7 +27,7 @@ class CreditAccount:
     load wants and EC2 does not give, because the account is empty.
     """
 
-    __slots__ = ("_balance", "_earned_per_second", "_limit", "_mode", "charged", "missing")
+    __slots__ = ("_balance", "_earned_per_second", "_least", "_limit", "_mode", "charged", "missing")
 
     def __init__(self, instance_type: str, mode: CpuCredits) -> None:
         vcpus = vcpus_of(instance_type)
@@ -36,6 +36,7 @@ class CreditAccount:
         self._balance = T2_LAUNCH_VCPU_HOURS * vcpus if has_launch_credits else 0.0
         self._earned_per_second = earned / 3600
         self._limit = earned * HOURS_KEPT
+        self._least = 0.0 if mode == "standard" else -self._limit
         self._mode = mode
         self.charged = 0.0
         self.missing = 0.0
@@ -48,12 +49,12 @@ class CreditAccount:
         balance = self._balance + self._earned_per_second * seconds - vcpu_seconds / 3600
         if balance > limit:
             balance = limit
-        elif self._mode == "standard" and balance < 0:
-            self.missing -= balance
-            balance = 0.0
-        elif balance < -limit:
-            self.charged -= balance + limit
-            balance = -limit
+        elif balance < self._least:
+            if self._mode == "standard":
+                self.missing -= balance
+            else:
+                self.charged -= balance + limit
+            balance = self._least
         self._balance = balance
 
     @property
