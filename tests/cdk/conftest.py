@@ -28,17 +28,23 @@ class App:
 
 @pytest.fixture(scope="session")
 def both_context() -> dict[str, Any]:
-    """One app under cdk-nag's rules: a new cluster with standby workers, an attached one whose types EC2 selected."""
+    """One app: a new cluster with standby workers, an attached one whose types EC2 selected."""
     clusters = [
         *map(_with_standby, project_context()["clusters"]),
         *map(_with_requirements, _own_names(attach_context()["clusters"])),
     ]
-    return {"clusters": clusters, CONTEXT_KEY: {ATTACHED: RECORD}, "security_rules": True}
+    return {"clusters": clusters, CONTEXT_KEY: {ATTACHED: RECORD}}
 
 
 @pytest.fixture(scope="session")
 def app(both_context: dict[str, Any]) -> App:
     return _synthesised(both_context)
+
+
+@pytest.fixture(scope="session")
+def judged_app(both_context: dict[str, Any]) -> App:
+    """The same app again, under the rules of cdk-nag and the validation of CloudFormation, which take long."""
+    return _synthesised({**both_context, "security_rules": True})
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def usual(app: App) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def synthesised(both_context: dict[str, Any]) -> Path:
     """The folder of the same app, synthesised as a standalone one."""
-    context = {**both_context, "security_rules": False, standalone.CONTEXT_KEY: True}
+    context = {**both_context, standalone.CONTEXT_KEY: True}
     return synth.synthesise(context=context)[0].parent
 
 
@@ -105,7 +105,7 @@ def test_the_command_writes_the_clusters_of_cdk_json_and_says_what_follows(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    context = {**synth.project_context(), **both_context, "security_rules": False}
+    context = {**synth.project_context(), **both_context}
     monkeypatch.setattr(synth, "project_context", lambda: context)
     assert synth.main(["--standalone", "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out

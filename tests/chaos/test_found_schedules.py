@@ -9,7 +9,7 @@ import pytest
 from tests.support.chaos.faults import FAULTS, Injection
 from tests.support.chaos.schedule import FLOOD, IDLE, Play, PreparedFleet, Ran
 
-pytestmark = pytest.mark.sampled(4)  # with --all, every one
+pytestmark = pytest.mark.sampled(3)  # with --all, every one
 
 STOPPED, GARBAGE, THROTTLED = (
     next(fault for fault in FAULTS if fault.name == name)

@@ -15,7 +15,7 @@ from simulator.scenario.files import build_cluster, load_scenario
 from tests.support.browser import Browser, browser
 from tests.support.prometheus_fixture import PASSWORD, USERNAME, History, real_prometheus
 
-pytestmark = pytest.mark.sampled(8)  # with --all, every one
+pytestmark = pytest.mark.sampled(5)  # with --all, every one
 
 HOUR = 3600
 DEMO = "flash-sale"

@@ -29,7 +29,7 @@ from simulator.scenario.model import Event
 from simulator.simulation import Simulation
 from tests.support.scenario_watch import FleetWatch, watched
 
-pytestmark = pytest.mark.sampled(8)  # with --all, every one
+pytestmark = pytest.mark.sampled(5)  # with --all, every one
 
 OLD, NEW = "v1.35.5+k3s1", "v1.36.2+k3s1"
 MINUTE = 60

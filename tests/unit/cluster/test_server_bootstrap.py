@@ -33,7 +33,7 @@ from tests.support.server_bootstrap import (
 )
 from tests.support.stub_commands import Reply, Stubs
 
-pytestmark = pytest.mark.sampled(10)  # with --all, every one
+pytestmark = pytest.mark.sampled(6)  # with --all, every one
 
 
 def test_the_server_comes_up_with_monitoring_and_stores_the_agents_token(

@@ -12,7 +12,7 @@ import pytest
 from tests.support.server_bootstrap import AGENT_TOKEN, DENIED, NO_ANSWER, Booted, Run, boot_unit, failure_tag
 from tests.support.stub_commands import Reply, Stubs
 
-pytestmark = pytest.mark.sampled(10)  # with --all, every one
+pytestmark = pytest.mark.sampled(6)  # with --all, every one
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from simulator.scenario.model import Event
 from tests.support.workflow_harness import Stage, stage
 from tests.support.workflow_paths import nothing_left_behind
 
-pytestmark = pytest.mark.sampled(6)  # with --all, every one
+pytestmark = pytest.mark.sampled(4)  # with --all, every one
 
 QUICK: dict[str, Any] = {
     "bake_seconds": 60,

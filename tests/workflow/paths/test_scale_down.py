@@ -15,7 +15,7 @@ from simulator.runner import Execution
 from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import SOON_IDLE, nothing_left_behind, scaled_down
 
-pytestmark = pytest.mark.sampled(10)  # with --all, every one
+pytestmark = pytest.mark.sampled(7)  # with --all, every one
 
 
 def test_an_idle_worker_is_drained_terminated_and_forgotten(idle: Stage) -> None:

@@ -15,7 +15,7 @@ from simulator.fakes.scrapes import Scrapes
 from tests.support.workflow_harness import BUSY, Stage, stage
 from tests.support.workflow_paths import QUIET, a_slot, an_operation, nothing_left_behind
 
-pytestmark = pytest.mark.sampled(10)  # with --all, every one
+pytestmark = pytest.mark.sampled(7)  # with --all, every one
 
 
 def test_unschedulable_pods_launch_workers_that_join_and_the_cooldown_holds_the_next_run(fleet: Stage) -> None:

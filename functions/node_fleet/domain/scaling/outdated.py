@@ -75,12 +75,11 @@ def _returning(tick: Tick, others: Collection[str]) -> list[Outdated]:
 def outdated_checks(tick: Tick, outdated: tuple[Outdated, ...]) -> list[Check]:
     """One check for each reason, which names the first worker and what is different, and one of rebooted workers."""
     checks = []
-    for reason in dict.fromkeys([o.reason for o in outdated]):
+    for reason, setting in SETTINGS.items() if outdated else ():
         same = [o for o in outdated if o.reason == reason]
-        text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"
-        checks.append(
-            Check(name=reason, verdict="ok", text=text, value=len(same), setting=SETTINGS[reason], aside=True)
-        )
+        if same:
+            text = f"{len(same)} of {count_of(tick.counted, 'worker')} {reason}, first {same[0].sentence}"
+            checks.append(Check(name=reason, verdict="ok", text=text, value=len(same), setting=setting, aside=True))
     if text := recovering_text(tick):
         checks.append(Check(name="reboot", verdict="ok", text=text, setting="reboot_wait_seconds", aside=True))
     return checks
