@@ -24,7 +24,6 @@ LONG_FIRST = (
     "tests/integration/test_scenarios_up.py",
     "tests/workflow/paths/test_scale_down.py",
     "tests/workflow/paths/test_scale_up.py",
-    "tests/integration/test_cli_terminal.py",
     "tests/integration/test_backtest_against_simulator.py",
     "tests/integration/test_cli_demo.py",
     "tests/integration/test_every_grant.py",
@@ -45,12 +44,13 @@ WAITING = (
     "tests/integration/test_kubectl_conformance.py",
     "tests/integration/test_kubectl_scripts.py",
     "tests/integration/test_alert_path.py",
+    "tests/integration/test_cli_terminal.py",
     "tests/integration/test_demo_app.py",
     "tests/integration/test_node_exporter.py",
     "tests/integration/test_prometheus_config.py",
     "tests/integration/test_state_metrics.py",
 )
-"""These wait most of their time: for the pauses of the real kubectl, and for scrapes of a real Prometheus."""
+"""These wait most of their time: for the pauses of the real kubectl, scrapes of a real Prometheus, and a terminal."""
 
 
 class WaitingTogether(LoadFileScheduling):
