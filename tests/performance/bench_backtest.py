@@ -1,6 +1,6 @@
 """Prints how long 30 days of one-minute readings take under each policy, and how much memory.
 
-Not a test: `python tests/performance/bench_backtest.py`. The limits are 10 s of CPU a policy and 500 MB.
+Not a test: `python tests/performance/bench_backtest.py`. The limits are 5 s of CPU a policy and 500 MB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from node_fleet.settings import Settings  # noqa: E402
 from node_fleet.settings.presets import PRESETS  # noqa: E402
 
 DAYS, MINUTE = 30, 60
-SECONDS_ALLOWED, MEGABYTES_ALLOWED = 10.0, 500.0
+SECONDS_ALLOWED, MEGABYTES_ALLOWED = 5.0, 500.0
 
 
 def month() -> Trace:
