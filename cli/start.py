@@ -112,7 +112,7 @@ def problem_of(error: OSError) -> str:
 def stopped_text(command: str) -> str:
     """What Ctrl-C stopped while this script itself was running, and what it left."""
     if not is_complete():
-        return f"stopped: the packages in {VENV} are not complete; the next command completes them"
+        return f"stopped: the packages in {VENV} are not complete; the next command installs them again"
     if command == "cdk":
         return "stopped: a deployment that has begun continues in CloudFormation; its stack shows the events"
     return f"stopped: {command or 'node-fleet'}; nothing has to be cleaned up"
@@ -156,8 +156,9 @@ def set_up(requirements: str) -> None:
     """Make .venv and install the packages: with uv, which takes seconds, or with pip where uv does not work."""
     files = pin_files(requirements)
     say(f"setting up .venv from {' and '.join(file.name for file in files)} (once, and again when the pins change)")
-    if not STAMP.exists():  # completes an environment whose creation was interrupted
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
+    if not is_complete():
+        make_environment()
+    STAMP.unlink(missing_ok=True)  # until all packages are complete
     # The pin files name every dependency, so nothing has to be resolved.
     wanted = ["install", "--no-deps", *(word for file in files for word in ("-r", str(file)))]
     uv = shutil.which("uv") or fetched_uv()
@@ -168,8 +169,21 @@ def set_up(requirements: str) -> None:
     STAMP.write_text(pins(requirements), encoding="utf-8")
 
 
+def make_environment() -> None:
+    """Make an empty .venv: uv and pip take a package that was half installed when they were stopped for a whole one.
+
+    It is made in this process: `python -m venv` would answer Ctrl-C with a traceback of its own.
+    """
+    try:
+        import venv  # only the set-up needs it
+
+        venv.create(VENV, clear=True, symlinks=os.name != "nt")
+    except (ImportError, ValueError) as error:  # a Python without venv, or a colon in the name of the folder
+        raise SetUpError(f"setting up {VENV} failed: {error}") from error
+
+
 def fetched_uv() -> str | None:
-    """The uv that the pip of this Python puts into .venv; None where there is no pip, or no uv for this machine."""
+    """The uv that this Python's pip installs into .venv; None without a pip, a network, or a uv for this machine."""
     command = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--no-deps", UV]
     with Moving("fetching uv"):
         fetched = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -177,22 +191,23 @@ def fetched_uv() -> str | None:
 
 
 def install_with_uv(uv: str, wanted: list[str]) -> bool:
-    """Whether uv could install this. It shows bars of its own on a terminal; what it cannot do it prints."""
+    """Whether uv could install this. It shows its progress on a terminal, and prints why it fails."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     done = subprocess.run([uv, "pip", *wanted, *quiet, "--python", str(PYTHON)], check=False)
     if done.returncode:
-        say("uv failed, as printed above; pip, which has settings of its own, takes over")
+        say("uv failed, as printed above; installing with pip, which has its own settings")
     return done.returncode == 0
 
 
 def install_with_pip(wanted: list[str], total: int) -> None:
-    """Install this with pip, and show a bar over so many packages."""
+    """Install this with pip. total: the number of packages, for the bar."""
     with Moving("preparing pip"):
         command = [str(PYTHON), "-m", "ensurepip"]
         made = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if made.returncode:
-        python = f"{sys.executable} has no pip and cannot make one"
-        raise SetUpError(f"setting up {VENV} failed: {python}; install uv, or what gives it pip (Debian: python3-venv)")
+        why = f"uv was not fetched or failed, and {sys.executable} has no ensurepip, which installs pip"
+        fix = "check the access to PyPI, then install uv, or ensurepip (Debian: python3-venv)"
+        raise SetUpError(f"setting up {VENV} failed: {why}; {fix}")
     # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], total)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
+import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,14 +184,14 @@ def test_two_first_commands_at_the_same_time_set_up_once(
     assert begun == ["requirements.txt"]
 
 
-STEPS = ("venv --without-pip", "install --no-deps uv", "uv pip install", "ensurepip", "--no-input install")
+STEPS = ("make .venv", "install --no-deps uv", "uv pip install", "ensurepip", "--no-input install")
 VENV, FETCH, WITH_UV, PIP, WITH_PIP = STEPS
 REAL_RUN = subprocess.run
 
 
 @dataclass
 class SetUp:
-    """What a set-up runs in place of the real commands; those that have a word of `failing` fail."""
+    """Records the commands of a set-up in place of running them; one that contains a text of `failing` fails."""
 
     failing: tuple[str, ...] = ()
     commands: list[list[str]] = field(default_factory=list)
@@ -201,13 +203,16 @@ class SetUp:
             raise CalledProcessError(1, command)
         return subprocess.CompletedProcess(command, int(failed))
 
+    def make_environment(self) -> None:
+        self.commands.append([VENV])
+
     def show_progress(self, command: list[str], total: int) -> None:
         assert total > 80
         self.run(command, check=True)
 
     @property
     def steps(self) -> list[str]:
-        """Each command by the words that tell it from the others."""
+        """The name of each command in STEPS."""
         return [next(step for step in STEPS if step in " ".join(command)) for command in self.commands]
 
 
@@ -218,6 +223,7 @@ def set_up(start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(start_script, "PYTHON", Path(sys.executable))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(start_script.subprocess, "run", made.run)
+    monkeypatch.setattr(start_script, "make_environment", made.make_environment)
     monkeypatch.setattr(start_script, "show_progress", made.show_progress)
     monkeypatch.setattr(start_script, "warm_up", lambda: None)
     return made
@@ -232,7 +238,7 @@ def set_up(start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     ],
     ids=["uv is fetched", "no uv for this machine", "uv does not reach the index"],
 )
-def test_set_up_fetches_uv_and_falls_back_on_pip(
+def test_set_up_fetches_uv_and_falls_back_to_pip(
     start_script: Any, set_up: SetUp, failing: tuple[str, ...], steps: list[str]
 ) -> None:
     set_up.failing = failing
@@ -255,8 +261,7 @@ def test_set_up_uses_the_uv_of_the_machine(start_script: Any, set_up: SetUp, mon
     ("failing", "why"),
     [
         ((WITH_UV, WITH_PIP), "pip ended with status 1\n"),
-        ((FETCH, PIP), "has no pip and cannot make one; install uv, or what gives it pip (Debian: python3-venv)\n"),
-        ((VENV,), "venv ended with status 1\n"),
+        ((FETCH, PIP), "check the access to PyPI, then install uv, or ensurepip (Debian: python3-venv)\n"),
     ],
 )
 def test_a_set_up_that_fails_names_the_step_and_is_not_complete(
@@ -269,7 +274,52 @@ def test_a_set_up_that_fails_names_the_step_and_is_not_complete(
     assert not start_script.STAMP.exists()
 
 
-def test_uv_and_pip_know_the_options_that_the_set_up_gives_them(start_script: Any, set_up: SetUp) -> None:
+def test_an_update_that_was_not_completed_begins_with_an_empty_environment(start_script: Any, set_up: SetUp) -> None:
+    start_script.STAMP.write_text("other pins", encoding="utf-8")
+    set_up.failing = (WITH_UV, WITH_PIP)
+    assert start_script.main(["demo"]) == 1
+    assert VENV not in set_up.steps
+    set_up.failing = ()
+    start_script.install("requirements.txt")
+    assert set_up.steps[-3:] == [VENV, FETCH, WITH_UV]
+
+
+def test_an_environment_without_its_stamp_is_emptied(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    half_installed = tmp_path / ".venv" / "lib" / "half.dist-info" / "METADATA"
+    half_installed.parent.mkdir(parents=True)
+    half_installed.touch()
+    monkeypatch.setattr(start_script, "VENV", tmp_path / ".venv")
+    start_script.make_environment()
+    assert not half_installed.exists()
+    assert (tmp_path / ".venv" / "pyvenv.cfg").exists()
+
+
+def test_a_folder_that_cannot_have_an_environment_is_an_error_with_its_reason(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(start_script, "VENV", tmp_path / f"a{os.pathsep}b" / ".venv")
+    monkeypatch.setattr(start_script, "STAMP", tmp_path / "pins")
+    assert start_script.main(["demo"]) == 1
+    assert "because it contains the PATH separator" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_ctrl_c_while_the_environment_is_made_ends_with_one_sentence(
+    start_script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start_script, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(start_script, "STAMP", tmp_path / "pins")
+    monkeypatch.setattr(venv, "create", interrupted)
+    assert start_script.main(["demo"]) == 130
+    said = capsys.readouterr().err.splitlines()
+    assert (len(said), said[-1].endswith("are not complete; the next command installs them again")) == (2, True)
+
+
+def test_uv_and_pip_accept_the_options_that_the_set_up_gives_them(start_script: Any, set_up: SetUp) -> None:
     set_up.failing = (WITH_UV,)
     start_script.install("requirements.txt")
     fetch, pip = set_up.commands[1], set_up.commands[-1]

@@ -75,7 +75,7 @@ def test_test_shows_its_own_help_and_runs_nothing(
 @pytest.mark.parametrize(
     ("complete", "command", "said"),
     [
-        (False, "demo", "are not complete; the next command completes them"),
+        (False, "demo", "are not complete; the next command installs them again"),
         (True, "cdk", "a deployment that has begun continues in CloudFormation"),
         (True, "test", "stopped: test; nothing has to be cleaned up"),
     ],
