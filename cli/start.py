@@ -26,6 +26,8 @@ VENV = ROOT / ".venv"
 UV = "uv==0.13.9"
 WIDTH, MOVE_SECONDS = 74, 0.2
 """Of the line that moves during the set-up: its characters, and the time between two movements."""
+SILENT_SECONDS = 2
+"""How long `test` waits for the checks beside the tests before it reports that it waits."""
 STAMP = VENV / "node-fleet-pins"
 """Written when .venv is complete: the digest of what was installed."""
 INSTALLED = not (ROOT / "pyproject.toml").exists()
@@ -40,6 +42,11 @@ PYTEST = {
     "--conformance": ["tests/conformance", "--all"],
 }
 """Options of `test` that stand for others of pytest."""
+ADVICE = {
+    4: "pytest cannot use these arguments, as printed above; see: ./node-fleet test --help",
+    5: "no test was selected; a test that is marked `whole` needs --all",
+}
+"""By the status of pytest: wrong arguments, and no test."""
 HELP_OF_TEST = """usage: ./node-fleet test [OPTION ...] [FILE ...]
 
 Check style, types and layers, then run the tests: all short ones and a sample of the long ones that changes by the day.
@@ -328,6 +335,11 @@ def test(words: list[str]) -> int:
     workers = () if by_id else ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
     selected = [word for given in words for word in PYTEST.get(given, [given])]
     status = run([str(PYTHON), "-m", "pytest", *workers, *selected])
+    if status in ADVICE:
+        say(ADVICE[status])
+    checks.join(SILENT_SECONDS)
+    if checks.is_alive():
+        say("waiting for mypy and lint-imports")
     checks.join()
     return fail(f"{' and '.join(failed)} failed, as printed above") if failed else status
 

@@ -119,6 +119,35 @@ def test_a_check_beside_the_tests_that_finds_something_fails_the_command_and_is_
     assert "mypy failed, as printed above" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (
+            pytest.ExitCode.USAGE_ERROR,
+            ["pytest cannot use these arguments, as printed above; see: ./node-fleet test --help"],
+        ),
+        (pytest.ExitCode.NO_TESTS_COLLECTED, ["no test was selected; a test that is marked `whole` needs --all"]),
+        (pytest.ExitCode.TESTS_FAILED, []),
+    ],
+)
+def test_a_run_without_tests_says_what_helps_and_a_check_that_still_runs_is_named(
+    start_script: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    status: pytest.ExitCode,
+    advice: list[str],
+) -> None:
+    tests_ended = threading.Event()
+    monkeypatch.setattr(start_script, "SILENT_SECONDS", 0)
+    monkeypatch.setattr(start_script, "check", lambda commands, failed: tests_ended.wait(60))
+    monkeypatch.setattr(start_script, "run", lambda command: status if "pytest" in command else 0)
+    monkeypatch.setattr(start_script, "say", lambda text: (print(text), "waiting" in text and tests_ended.set()))
+    assert start_script.test([]) == status
+    *advised, last = capsys.readouterr().out.splitlines()
+    assert advised == advice
+    assert last == "waiting for mypy and lint-imports"
+
+
 def test_set_up_shows_which_package_pip_works_on(start_script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["boto3", "moto", "rich", "typer"]
     lines = "\\n".join(f"Collecting {name}==1.0" for name in names)
