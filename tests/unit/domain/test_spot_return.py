@@ -70,6 +70,7 @@ class TestTheReturn:
             (1, 2, 75, False),
             (0, 1, 50, False),
             (0, 1, 51, True),
+            (0, 3, 0, False),
             (3, 13, 27, True),
         ],
     )
