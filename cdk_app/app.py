@@ -77,7 +77,7 @@ def _apply_security_rules(app: cdk.App) -> None:
 
 def main() -> int:
     """Synthesise the templates; a wrong configuration ends with a list of its mistakes."""
-    gc.disable()  # the constructs live until the end, and to look for garbage among them takes a third of the time
+    gc.disable()  # the constructs live until the end, and collecting garbage takes a third of the time
     app = cdk.App(analytics_reporting=False)
     is_standalone = bool(app.node.try_get_context(standalone.CONTEXT_KEY))
     if is_standalone:

@@ -11,7 +11,7 @@ def _main() -> int:
     stops = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if stops:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # what is imported is no garbage, and to look for some takes a tenth of the start
+    gc.disable()  # an import leaves no garbage, and collecting it takes a tenth of the start-up
     from cli.main import main
 
     gc.freeze()

@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before a worker says that it is ready."""
+    """This runs before a worker of pytest-xdist reports that it is ready."""
     report_less(session.config)
 
 
@@ -174,7 +174,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Keep what the quick tier has cost, once the processes of its tests have ended.
 
-    pytest collects garbage five times after this, to find what could not be closed: once is enough.
+    pytest collects garbage five times after this, to report what was not closed: once is enough.
     """
     gc.collect()
     gc.freeze()

@@ -49,7 +49,7 @@ def test_the_instance_types_are_an_output_and_those_that_ec2_selected_come_from_
 
 @pytest.mark.whole
 def test_a_second_synth_gives_the_same_bytes(app: App, judged_app: App, both_context: dict[str, Any]) -> None:
-    """Templates of other sources than these would say nothing. The rules change no byte."""
+    """Templates made from other sources would prove nothing. The rules change no byte."""
     digest = synth._digest({**synth.project_context(), **both_context})
     assert digest == app.folder.name, "the sources changed while the tests ran"
     assert judged_app.folder != app.folder and content(judged_app.folder) == content(app.folder)

@@ -1,7 +1,7 @@
 """Fewer messages between the processes of pytest-xdist: six for each test take longer than most tests do.
 
-A test's start, its end, and a set-up or tear-down that passed at once tell the first process nothing: it counts the
-test by the report of its call.
+The first process counts a test by the report of its call. It does not need the start and the end of the test, nor a
+set-up or tear-down that passed within AT_ONCE_SECONDS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ AT_ONCE_SECONDS = 0.1
 
 
 def report_less(config: pytest.Config) -> None:
-    """Let this worker send what the first process needs. With -v or a JUnit file it needs everything."""
+    """Let this worker send only what the first process needs. With -v or a JUnit file it needs everything."""
     if config.option.verbose > 0 or config.option.xmlpath:
         return
     for worker in config.pluginmanager.get_plugins():

@@ -1,4 +1,4 @@
-"""What runs before anything is installed: it imports the standard library and itself, nothing else."""
+"""What runs before anything is installed imports only the standard library."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_the_explicit_version_is_asked_for_and_tagged(fleet: Bench, version: str
 @pytest.mark.parametrize(
     ("version", "named"), [("", {"v1.35.4+k3s1", "0a1b2c3d"}), ("3", {"v1.35.4+k3s1", "0a1b2c3d"}), ("2", set())]
 )
-def test_what_an_earlier_version_of_the_launch_template_installs_is_no_tag(version: str, named: set[str]) -> None:
+def test_what_an_earlier_version_of_the_launch_template_installs_is_not_tagged(version: str, named: set[str]) -> None:
     settings = Settings(
         launch_template_id="lt-1", launch_template_version="3", k3s_version="v1.35.4+k3s1", bootstrap_hash="0a1b2c3d"
     )

@@ -98,7 +98,7 @@ def test_a_dash_stands_for_an_instance_or_an_owner_that_a_node_does_not_have(
         f"node {A} - open - ready 0",
     ],
 )
-def test_a_line_about_a_node_with_a_word_too_much_or_without_its_counts_makes_it_unknown(line: str) -> None:
+def test_a_node_whose_line_has_one_word_too_many_or_lacks_a_count_is_unknown(line: str) -> None:
     assert parse_node_check(f"node {A} absent\nend", A).known
     assert not parse_node_check(f"{line}\nend", A).known
 

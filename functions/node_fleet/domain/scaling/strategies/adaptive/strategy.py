@@ -87,7 +87,7 @@ def _evaluate_requests(
 
 
 def _missing(tick: Tick, capacity: CapacityEstimate, workers: int) -> int:
-    """How many workers are missing to this capacity."""
+    """How many of these workers the capacity lacks. One of unknown status is not missing."""
     return math.ceil(workers - capacity.have - 1e-6) - tick.unknown
 
 
