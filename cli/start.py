@@ -24,6 +24,8 @@ except ImportError:  # Windows
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 UV = "uv==0.13.9"
+PIP_OPTIONS = ("--disable-pip-version-check", "--no-input")
+"""Without --no-input pip asks for the password of an index where it is not seen, and waits for the answer."""
 WIDTH, MOVE_SECONDS = 74, 0.2
 """Of the line that moves during the set-up: its characters, and the time between two movements."""
 SILENT_SECONDS = 2
@@ -190,9 +192,18 @@ def make_environment() -> None:
 
 
 def fetched_uv() -> str | None:
-    """The uv that this Python's pip installs into .venv; None without a pip, a network, or a uv for this machine."""
-    command = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--no-deps", UV]
+    """The uv that this Python's pip installs into .venv; None without a pip, a network, or a uv for this machine.
+
+    None too where pip is set to an index: uv reads no settings of pip, and would take the packages from another one.
+    """
+    pip = [sys.executable, "-m", "pip", *PIP_OPTIONS]
     with Moving("fetching uv"):
+        settings = subprocess.run(
+            [*pip, "config", "list"], check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        if settings.returncode or "index" in settings.stdout:
+            return None
+        command = [*pip, "--python", str(PYTHON), "install", "--no-deps", UV]
         fetched = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return None if fetched.returncode else str(PYTHON.parent / "uv")
 
@@ -200,10 +211,16 @@ def fetched_uv() -> str | None:
 def install_with_uv(uv: str, wanted: list[str]) -> bool:
     """Whether uv could install this. It shows its progress on a terminal, and prints why it fails."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    done = subprocess.run([uv, "pip", *wanted, *quiet, "--python", str(PYTHON)], check=False)
-    if done.returncode:
-        say("uv failed, as printed above; installing with pip, which has its own settings")
-    return done.returncode == 0
+    try:
+        subprocess.run([uv, "pip", *wanted, *quiet, "--python", str(PYTHON)], check=True)
+    except subprocess.CalledProcessError:
+        why = "as printed above"
+    except OSError as error:  # it is damaged, or made for another processor
+        why = f"{uv}: {error.strerror}"
+    else:
+        return True
+    say(f"uv failed, {why}; installing with pip, which has its own settings")
+    return False
 
 
 def install_with_pip(wanted: list[str], total: int) -> None:
@@ -216,7 +233,7 @@ def install_with_pip(wanted: list[str], total: int) -> None:
         fix = "check the access to PyPI, then install uv, or ensurepip (Debian: python3-venv)"
         raise SetUpError(f"setting up {VENV} failed: {why}; {fix}")
     # --no-compile: Python compiles what it imports; all of it beforehand would take longer than the download.
-    pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    pip = [str(PYTHON), "-m", "pip", *PIP_OPTIONS]
     show_progress([*pip, *wanted, "--no-compile", "--progress-bar", "off"], total)
 
 

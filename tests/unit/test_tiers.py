@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import os
@@ -213,20 +214,29 @@ def test_two_first_commands_at_the_same_time_set_up_once(
     assert begun == ["requirements.txt"]
 
 
-STEPS = ("make .venv", "install --no-deps uv", "uv pip install", "ensurepip", "--no-input install")
+STEPS = ("make .venv", "install --no-deps uv", "uv pip install", "ensurepip", "--no-input install --no-deps -r")
 VENV, FETCH, WITH_UV, PIP, WITH_PIP = STEPS
 REAL_RUN = subprocess.run
 
 
 @dataclass
 class SetUp:
-    """Records the commands of a set-up in place of running them; one that contains a text of `failing` fails."""
+    """Records the commands of a set-up in place of running them; one that contains a text of `failing` fails.
+
+    settings: what pip is set to. unrunnable: the program that the machine cannot run.
+    """
 
     failing: tuple[str, ...] = ()
+    settings: str = ""
+    unrunnable: str = ""
     commands: list[list[str]] = field(default_factory=list)
 
     def run(self, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        if command[-2:] == ["config", "list"]:
+            return subprocess.CompletedProcess(command, 0, self.settings)
         self.commands.append(command)
+        if Path(command[0]).name == self.unrunnable:
+            raise OSError(errno.ENOEXEC, "Exec format error", command[0])
         failed = any(word in " ".join(command) for word in self.failing)
         if failed and options.get("check"):
             raise CalledProcessError(1, command)
@@ -284,6 +294,34 @@ def test_set_up_uses_the_uv_of_the_machine(start_script: Any, set_up: SetUp, mon
     assert set_up.steps == [VENV, WITH_UV]
     assert set_up.commands[-1][0] == "/usr/bin/uv"
     assert str(ROOT / "requirements-dev.txt") not in set_up.commands[-1]
+
+
+def test_set_up_uses_pip_where_uv_cannot_be_run(
+    start_script: Any, set_up: SetUp, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up.unrunnable = "uv"
+    start_script.install("requirements.txt")
+    assert set_up.steps == [VENV, FETCH, WITH_UV, PIP, WITH_PIP]
+    assert "/uv: Exec format error; installing with pip, which has its own settings\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [":env:.index-url='https://a.test/simple'", "global.extra-index-url='https://b.test'", "global.no-index=1"],
+)
+def test_set_up_takes_the_packages_from_the_index_that_pip_is_set_to(
+    start_script: Any, set_up: SetUp, settings: str
+) -> None:
+    set_up.settings = f":env:.default-timeout='180'\n{settings}\n"
+    start_script.install("requirements.txt")
+    assert set_up.steps == [VENV, PIP, WITH_PIP]
+
+
+def test_no_pip_of_the_set_up_waits_for_a_password(start_script: Any, set_up: SetUp) -> None:
+    set_up.failing = (WITH_UV,)
+    start_script.install("requirements.txt")
+    pips = [command for command in set_up.commands if "pip" in command and "install" in command and "-m" in command]
+    assert len(pips) == 2 and all("--no-input" in pip for pip in pips)
 
 
 @pytest.mark.parametrize(
