@@ -46,6 +46,14 @@ def check_of(decision: Decision) -> Check | None:
     return next((c for c in decision.evidence if c.name == "headroom"), None)
 
 
+@pytest.mark.parametrize("nothing", ["cpu_allocatable_milli", "memory_allocatable_mib"])
+@pytest.mark.parametrize("kind", ["t3.small", "x9.odd"])
+def test_workers_that_offer_pods_nothing_leave_the_headroom_to_a_launch(nothing: str, kind: str) -> None:
+    crew = tuple(replace(one, **{nothing: 0}) for one in fleet(0, 0))
+    decision = decide(snapshot(workers=crew), Memory(), policy(headroom_workers=1, instance_types=[kind]), START)
+    assert (decision.action, decision.rule) == ("scale_up", "headroom")
+
+
 def test_without_a_choice_there_is_no_check() -> None:
     assert check_of(decide(snapshot(workers=fleet(2000, 2000)), Memory(), policy(), START)) is None
 

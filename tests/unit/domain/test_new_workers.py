@@ -80,6 +80,8 @@ def test_workers_are_launched_in_both_markets_unless_no_spot_is_wanted(share: in
         ((worker(1, pods_allocatable=17),), "t3.small", (2000, 1900, 17)),
         ((worker(1, cpu_allocatable_milli=1900), worker(2, cpu_allocatable_milli=1950)), "t3.small", (1950, 1900, 110)),
         ((worker(1, memory_allocatable_mib=None),), "t3.small", (2000, 1904, 110)),
+        ((worker(1, cpu_allocatable_milli=0),), "t3.small", (2000, 1904, 110)),
+        ((worker(1, memory_allocatable_mib=0),), "t3.small", (2000, 1904, 110)),
         ((worker(1, cpu_allocatable_milli=None),), "t3.small", (2000, 1904, 110)),
         ((worker(1),), "t3.medium", (2000, 3809, 110)),
         ((worker(1), worker(2, instance_type="x8.odd", cpu_allocatable_milli=9000)), "x9.odd", (9000, 1900, 110)),

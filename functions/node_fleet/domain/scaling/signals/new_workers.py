@@ -95,7 +95,7 @@ def _size(tick: Tick, kind: str) -> tuple[int, int, int]:
     shown = {
         (w.cpu_allocatable_milli, w.memory_allocatable_mib, w.pods_allocatable or PODS_PER_NODE): w.instance_type
         for w in tick.snapshot.workers
-        if w.cpu_allocatable_milli is not None and w.memory_allocatable_mib is not None
+        if w.cpu_allocatable_milli and w.memory_allocatable_mib
     }
     if same := [size for size, of in shown.items() if of == kind]:
         return max(same)
