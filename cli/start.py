@@ -31,7 +31,7 @@ WIDTH, MOVE_SECONDS = 74, 0.2
 SILENT_SECONDS = 2
 """How long `test` waits for the checks beside the tests before it reports that it waits."""
 STAMP = VENV / "node-fleet-pins"
-"""Written when .venv is complete: the digest of what was installed."""
+"""The digest of what was installed; empty until .venv is complete."""
 INSTALLED = not (ROOT / "pyproject.toml").exists()
 """True in a copy that pip installed: its packages are those of the interpreter that runs."""
 PYTHON = Path(sys.executable) if INSTALLED else VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -145,7 +145,7 @@ def is_installed(requirements: str) -> bool:
 
 def is_complete() -> bool:
     """True when some set-up has ended."""
-    return INSTALLED or (PYTHON.exists() and STAMP.exists())
+    return INSTALLED or (PYTHON.exists() and STAMP.exists() and STAMP.stat().st_size > 0)
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def set_up(requirements: str) -> None:
     say(f"setting up .venv from {' and '.join(file.name for file in files)} (once, and again when the pins change)")
     if not is_complete():
         make_environment()
-    STAMP.unlink(missing_ok=True)  # until all packages are complete
+    STAMP.write_text("", encoding="utf-8")  # until all packages are complete
     # The pin files name every dependency, so nothing has to be resolved.
     wanted = ["install", "--no-deps", *(word for file in files for word in ("-r", str(file)))]
     uv = shutil.which("uv") or fetched_uv()
@@ -183,10 +183,15 @@ def make_environment() -> None:
 
     It is made in this process: `python -m venv` would answer Ctrl-C with a traceback of its own.
     """
+    if VENV.exists() and not STAMP.exists() and any(VENV.iterdir()):
+        raise SetUpError(f"{VENV} was not made by node-fleet: move or remove it; nothing in it was changed")
     try:
         import venv  # only the set-up needs it
 
-        venv.create(VENV, clear=True, symlinks=os.name != "nt")
+        shutil.rmtree(VENV, ignore_errors=True)
+        VENV.mkdir(parents=True)
+        STAMP.write_text("", encoding="utf-8")  # from here on the folder is known as one of node-fleet
+        venv.create(VENV, symlinks=os.name != "nt")
     except (ImportError, ValueError) as error:  # a Python without venv, or a colon in the name of the folder
         raise SetUpError(f"setting up {VENV} failed: {error}") from error
 

@@ -338,7 +338,7 @@ def test_a_set_up_that_fails_names_the_step_and_is_not_complete(
     assert start_script.main(["demo"]) == 1
     said = capsys.readouterr().err
     assert ".venv failed: " in said and said.endswith(why)
-    assert not start_script.STAMP.exists()
+    assert not start_script.is_complete()
 
 
 def test_an_update_that_was_not_completed_begins_with_an_empty_environment(start_script: Any, set_up: SetUp) -> None:
@@ -351,16 +351,21 @@ def test_an_update_that_was_not_completed_begins_with_an_empty_environment(start
     assert set_up.steps[-3:] == [VENV, FETCH, WITH_UV]
 
 
-def test_an_environment_without_its_stamp_is_emptied(
+def test_an_environment_that_was_begun_is_emptied_and_one_of_another_tool_is_left_as_it_is(
     start_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    half_installed = tmp_path / ".venv" / "lib" / "half.dist-info" / "METADATA"
-    half_installed.parent.mkdir(parents=True)
-    half_installed.touch()
+    installed = tmp_path / ".venv" / "lib" / "half.dist-info" / "METADATA"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
     monkeypatch.setattr(start_script, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(start_script, "STAMP", tmp_path / ".venv" / "node-fleet-pins")
+    with pytest.raises(start_script.SetUpError, match="was not made by node-fleet: move or remove it; nothing"):
+        start_script.make_environment()
+    assert installed.exists()
+    start_script.STAMP.touch()
     start_script.make_environment()
-    assert not half_installed.exists()
-    assert (tmp_path / ".venv" / "pyvenv.cfg").exists()
+    assert not installed.exists()
+    assert (tmp_path / ".venv" / "pyvenv.cfg").exists() and start_script.STAMP.read_text() == ""
 
 
 def test_a_folder_that_cannot_have_an_environment_is_an_error_with_its_reason(
